@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/base/config.h"
+
+namespace rocenante {
+namespace {
+
+constexpr double kDay = 86400;
+
+constexpr std::array<ConfigRow, kNumKeys> kTable = {{
+    {Key::kTransport, "ROCENANTE_TRANSPORT", ValueType::kChoice, nullptr, "auto", "", "auto|loopback|shm",
+     0, 0, Scope::kAgreed, false,
+     "How ranks reach each other. auto takes loopback between ranks of one process and shm between "
+     "processes "
+     "of one host; loopback and shm force that transport for every pair and fail where it cannot serve."},
+    {Key::kSlotBytes, "ROCENANTE_SLOT_BYTES", ValueType::kBytes, nullptr, "1M", "bytes", nullptr, 4096,
+     1024.0 * 1024 * 1024, Scope::kAgreed, false,
+     "Size of one staging slot. A call larger than this runs in rounds; a rank holds two send slots, and "
+     "two "
+     "receive slots per peer that cannot map its memory."},
+    {Key::kChunkBytes, "ROCENANTE_CHUNK_BYTES", ValueType::kBytes, nullptr, "64K", "bytes", nullptr, 128,
+     1024.0 * 1024 * 1024, Scope::kAgreed, false,
+     "Most bytes one round moves when every peer maps our memory, so that the slots stay in the cache. At "
+     "most one slot is used whatever this says."},
+    {Key::kSimd, "ROCENANTE_SIMD", ValueType::kChoice, nullptr, "auto", "",
+     "auto|avx512|avx2|sse4|neon|scalar", 0, 0, Scope::kLocal, false,
+     "Instruction set of the host reduction. Results do not depend on it; naming one that this processor "
+     "lacks "
+     "is an error."},
+    {Key::kDevice, "ROCENANTE_DEVICE", ValueType::kChoice, nullptr, "auto", "", "auto|host", 0, 0,
+     Scope::kAgreed, false, "The memory that calls work on. auto is host memory in this version."},
+    {Key::kSpinUs, "ROCENANTE_SPIN_US", ValueType::kInteger, nullptr, "200", "us", nullptr, 0, 10e6,
+     Scope::kLocal, false,
+     "How long a waiting call spins before it yields the processor. With more ranks on this host than "
+     "processors it yields almost at once."},
+    {Key::kTimeoutS, "ROCENANTE_TIMEOUT_S", ValueType::kReal, nullptr, "600", "s", nullptr, 0.001,
+     30 * kDay, Scope::kAgreed, false, "How long a call waits for a peer that lives and does not come."},
+    {Key::kFirstOpTimeoutS, "ROCENANTE_FIRST_OP_TIMEOUT_S", ValueType::kReal, nullptr, "1800", "s", nullptr,
+     0.001, 30 * kDay, Scope::kAgreed, false,
+     "The same for the first call of a communicator: ranks may start minutes apart."},
+    {Key::kInitTimeoutS, "ROCENANTE_INIT_TIMEOUT_S", ValueType::kReal, nullptr, "120", "s", nullptr, 0.001,
+     30 * kDay, Scope::kLocal, false, "How long initialisation waits for all ranks."},
+    {Key::kSuspectS, "ROCENANTE_SUSPECT_S", ValueType::kReal, nullptr, "60", "s", nullptr, 0.001, 30 * kDay,
+     Scope::kAgreed, false,
+     "After how long without a heartbeat of a peer, and without progress of a call that waits for it, the "
+     "call gives up."},
+    {Key::kHeartbeatS, "ROCENANTE_HEARTBEAT_S", ValueType::kReal, nullptr, "5", "s", nullptr, 0.01, kDay,
+     Scope::kLocal, false, "Interval of the heartbeats on control connections."},
+    {Key::kGoodbyeTimeoutS, "ROCENANTE_GOODBYE_TIMEOUT_S", ValueType::kReal, nullptr, "5", "s", nullptr, 0,
+     kDay, Scope::kLocal, false,
+     "How long destroying a communicator waits for the goodbyes of peers that still may touch this rank's "
+     "memory."},
+    {Key::kSocketIfname, "ROCENANTE_SOCKET_IFNAME", ValueType::kText, "NCCL_SOCKET_IFNAME", "", "", nullptr,
+     0, 0, Scope::kLocal, false,
+     "Interfaces for the control connections, in NCCL's syntax: a list of prefixes, ^ excludes, = is "
+     "exact. "
+     "Empty takes the first that is up, loopback last."},
+    {Key::kSocketFamily, "ROCENANTE_SOCKET_FAMILY", ValueType::kChoice, "NCCL_SOCKET_FAMILY", "any", "",
+     "any|AF_INET|AF_INET6", 0, 0, Scope::kLocal, false, "Address family of the control connections."},
+    {Key::kSecret, "ROCENANTE_SECRET", ValueType::kText, nullptr, "", "", nullptr, 0, 0, Scope::kLocal,
+     true, "Secret shared by all ranks when they meet at an address instead of through a unique id."},
+    {Key::kSecretFile, "ROCENANTE_SECRET_FILE", ValueType::kText, nullptr, "", "", nullptr, 0, 0,
+     Scope::kLocal, false, "File that holds the secret, without its trailing newline."},
+    {Key::kDebug, "ROCENANTE_DEBUG", ValueType::kChoice, "NCCL_DEBUG", "WARN", "",
+     "NONE|VERSION|WARN|INFO|ABORT|TRACE", 0, 0, Scope::kLocal, false, "What is logged to stderr."},
+    {Key::kStats, "ROCENANTE_STATS", ValueType::kInteger, nullptr, "0", "", nullptr, 0, 1, Scope::kLocal,
+     false, "1 writes the counters of a communicator to stderr as one JSON line when it is destroyed."},
+}};
+
+constexpr bool in_key_order() {
+  for (std::size_t i = 0; i < kNumKeys; ++i) {
+    if (static_cast<std::size_t>(kTable[i].key) != i) return false;
+  }
+  return true;
+}
+static_assert(in_key_order(), "a row's place is its key");
+
+}  // namespace
+
+const std::array<ConfigRow, kNumKeys>& config_table() {
+  return kTable;
+}
+
+}  // namespace rocenante

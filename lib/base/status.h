@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The one error type. Functions that can fail return Status or Result<T>; exceptions do not cross a
+// function of ours except std::bad_alloc and the like, which the C boundary catches.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <cassert>
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rocenante {
+
+// Numbers of the public API (rcnResult_t).
+enum class Code : int {
+  kSuccess = 0,
+  kUnhandledCudaError = 1,
+  kSystemError = 2,
+  kInternalError = 3,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kRemoteError = 6,
+  kInProgress = 7,
+  kTimeout = 8,
+};
+
+// Name of a code, as in "InvalidArgument".
+std::string_view code_name(Code code);
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string text) : code_(code), text_(std::move(text)) {}
+
+  static Status success() { return {}; }
+  bool ok() const { return code_ == Code::kSuccess; }
+  Code code() const { return code_; }
+  const std::string& text() const { return text_; }
+
+ private:
+  Code code_ = Code::kSuccess;
+  std::string text_;
+};
+
+template <class... Args>
+Status make_error(Code code, fmt::format_string<Args...> format, Args&&... args) {
+  return {code, fmt::format(format, std::forward<Args>(args)...)};
+}
+
+// "TEXT: strerror (errno N)" with the errno given.
+Status system_error(int error, std::string_view what);
+
+template <class... Args>
+Status errno_error(fmt::format_string<Args...> format, Args&&... args) {
+  const int error = errno;
+  return system_error(error, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Either a value or an error.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
+    assert(!status_.ok());
+  }
+
+  bool ok() const { return value_.has_value(); }
+  const Status& status() const { return status_; }
+  T& value() {
+    assert(ok());
+    return *value_;
+  }
+  const T& value() const {
+    assert(ok());
+    return *value_;
+  }
+  T take() {
+    assert(ok());
+    return std::move(*value_);
+  }
+
+ private:
+  Status status_;
+  std::optional<T> value_;
+};
+
+}  // namespace rocenante
+
+// Returns the error of EXPRESSION (a Status) from the enclosing function.
+#define RCN_TRY(expression)                                                                    \
+  do {                                                                                         \
+    if (::rocenante::Status rcn_status_ = (expression); !rcn_status_.ok()) return rcn_status_; \
+  } while (false)
+
+#define RCN_CONCAT_INNER(a, b) a##b
+#define RCN_CONCAT(a, b) RCN_CONCAT_INNER(a, b)
+
+// Assigns the value of EXPRESSION (a Result) to TARGET or returns its error.
+#define RCN_ASSIGN(target, expression) \
+  RCN_ASSIGN_NAMED(RCN_CONCAT(rcn_result_, __LINE__), target, expression)
+#define RCN_ASSIGN_NAMED(name, target, expression) \
+  auto name = (expression);                        \
+  if (!name.ok()) return name.status();            \
+  target = name.take()
