@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace rocenante::protocol {
+
+// Deliberate faults, each breaking one rule; an Env names its own in `kMutation`. Always kNone outside the
+// negative controls.
+enum class Mutation : std::uint8_t {
+  kNone,
+  kOneParity,        // every epoch uses slot 0
+  kEquality,         // waits for == instead of >= on one signal line for both parities
+  kOneSignalLine,    // one signal line for both parities
+  kNoClosingRound,   // a user buffer is given back while peers may read it
+  kNoGoodbye,        // memory is freed without waiting for the peers' goodbyes
+  kNoRecheck,        // a sleeper does not look again after setting its flag
+  kRelaxedSignal,    // the signal is read without acquire
+  kSignalFirst,      // the signal is stored before the payload
+  kAdvanceOnAbort,   // an aborted round advances the epoch
+  kSharedCounter,    // staging and finishing share one arrival counter
+  kEarlyPublish,     // the first arriver publishes instead of the last
+  kOneStageCounter,  // one counter of stagings for both parities
+  kNoFence,          // no fence between a flag and the look at the other side's word
+  kEqualityTwoLines  // no fault: with a line for each parity == does as well as >= (docs/protocol.md)
+};
+
+}  // namespace rocenante::protocol

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The one-shot exchange as a resumable sequence of rounds: every member's contribution goes to every
+// member, which combines them itself. Each thread of each group holds its own OneShot and calls step()
+// until it is not kPending.
+//
+//   Port       post(lane, epoch, piece): hands the round's puts to whatever carries them to unmapped
+//   members;
+//              drained(): true once the NIC has read all own puts
+//   Combiner   stage(env, to, from, bytes): writes the staged form of the contribution; kStagesOwn: the own
+//              contribution is read back from the slot; combine(group, piece, begin, end, source): writes
+//              [begin, end) of piece.output from source(rank), each rank's bytes at `begin`
+#pragma once
+
+#include <cstdint>
+
+#include "lib/protocol/round.h"
+
+namespace rocenante::protocol {
+
+// What one call moves, in units of its rounds.
+struct Exchange {
+  const void* input;
+  void* output;
+  std::uint64_t bytes;
+  std::uint64_t piece_bytes;  // most bytes of one round; a multiple of 16, at most a slot
+  std::uint64_t tag;
+  bool in_line;  // `bytes` fit a signal line and every rank agreed to put them there
+  // Members read `input` itself, so the call ends only when all have said that they are done. A mapped
+  // member reads from the start of the buffer: then one piece. Never in place, never with kStagesOwn.
+  bool closing_round;
+};
+
+template <class Env, class Group, class Port, class Combiner>
+class OneShot {
+ public:
+  // A call begins when the one before it has ended in every thread of every group of the rank (a kernel
+  // boundary, a join): only then does the lane's epoch stand at the last completed round for all of them.
+  RCN_HD OneShot(Env& env, Group& group, const Lane& lane, Port& port, Combiner& combiner,
+                 std::uint32_t part, const Exchange& exchange)
+      : env_(env),
+        group_(group),
+        lane_(lane),
+        port_(port),
+        combiner_(combiner),
+        exchange_(exchange),
+        part_(part),
+        epoch_(env.load_relaxed(lane.epoch)) {}
+
+  // kPending: call again. kReady: the output is there and the input may be reused. kAborted, kMismatch: the
+  // round in progress has written and published nothing further and the epoch has not advanced (failure
+  // rule 3).
+  RCN_HD Verdict step() {
+    for (;;) {
+      switch (phase_) {
+        case Phase::kBegin:
+          begin_round();
+          phase_ = Phase::kWait;
+          break;
+        case Phase::kWait: {
+          const Verdict verdict = wait();
+          if (verdict != Verdict::kReady) return verdict;
+          finish_round();
+          break;
+        }
+        case Phase::kDrain:
+          if (!port_.drained()) return Verdict::kPending;
+          phase_ = Phase::kDone;
+          return Verdict::kReady;
+        case Phase::kDone:
+          return Verdict::kReady;
+      }
+    }
+  }
+
+  RCN_HD std::uint64_t epoch() const { return epoch_; }        // of the round in progress
+  RCN_HD std::uint32_t missing() const { return wait_.next; }  // a member waited for, or `ranks`
+
+ private:
+  enum class Phase : std::uint8_t { kBegin, kWait, kDrain, kDone };
+
+  RCN_HD bool closing() const { return done_ == exchange_.bytes && exchange_.bytes != 0; }
+
+  RCN_HD void begin_round() {
+    ++epoch_;
+    wait_ = WaitState{};
+    const std::uint64_t left = exchange_.bytes - done_;
+    piece_ = Piece{static_cast<const unsigned char*>(exchange_.input) + done_,
+                   static_cast<unsigned char*>(exchange_.output) + done_,
+                   left < exchange_.piece_bytes ? left : exchange_.piece_bytes, exchange_.tag,
+                   exchange_.in_line && !closing()};
+    const bool read_in_place = exchange_.closing_round;
+    // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own.
+    const bool unread = piece_.in_line && lane_.all_mapped && !Combiner::kStagesOwn;
+    if (piece_.bytes != 0 && !read_in_place && !unread) stage_part();
+    if (all_staged() && group_.id() == 0) {
+      publish(env_, lane_, epoch_, piece_);
+      port_.post(lane_, epoch_, piece_);
+    }
+  }
+
+  RCN_HD bool all_staged() {
+    if constexpr (Env::kMutation == Mutation::kOneStageCounter ||
+                  Env::kMutation == Mutation::kSharedCounter)
+      return last_to_arrive(env_, group_, lane_, lane_.staged, epoch_);
+    return last_to_arrive(env_, group_, lane_, lane_.staged + epoch_ % kParities, staging_round(epoch_));
+  }
+
+  RCN_HD void stage_part() {
+    std::uint64_t begin, end;
+    range_of(part_, lane_.parts, 0, piece_.bytes, begin, end);
+    std::uint64_t from, to;
+    range_of(group_.id(), group_.size(), begin, end, from, to);
+    unsigned char* const slot = lane_.send[parity_of<Env>(epoch_)];
+    if (from < to) {
+      combiner_.stage(env_, slot + from, static_cast<const unsigned char*>(piece_.input) + from, to - from);
+    }
+    if constexpr (Combiner::kStagesOwn) piece_.input = slot;
+  }
+
+  RCN_HD Verdict wait() {
+    Verdict verdict = Verdict::kPending;
+    if (group_.id() == 0) verdict = poll(env_, lane_, epoch_, exchange_.tag, wait_);
+    verdict = group_.broadcast(verdict);  // uniform before any barrier (failure rule 2)
+    if constexpr (Env::kMutation == Mutation::kAdvanceOnAbort) {
+      if (verdict == Verdict::kAborted && group_.id() == 0) advance(env_, lane_, epoch_);
+    }
+    return verdict;
+  }
+
+  RCN_HD void finish_round() {
+    if (piece_.bytes != 0) {
+      std::uint64_t begin, end;
+      range_of(part_, lane_.parts, 0, piece_.bytes, begin, end);
+      if (begin < end) {
+        combiner_.combine(group_, piece_, begin, end, [this](std::uint32_t rank) {
+          return payload_of<Env>(lane_, epoch_, rank, piece_);
+        });
+      }
+    }
+    ArrivalCounter* counter = lane_.finished;
+    if constexpr (Env::kMutation == Mutation::kSharedCounter) counter = lane_.staged;
+    if (last_to_arrive(env_, group_, lane_, counter, epoch_) && group_.id() == 0)
+      advance(env_, lane_, epoch_);
+    const bool was_closing = closing();
+    done_ += piece_.bytes;
+    bool close = exchange_.closing_round && closing() && !was_closing;
+    if constexpr (Env::kMutation == Mutation::kNoClosingRound) close = false;
+    phase_ = done_ < exchange_.bytes || close ? Phase::kBegin : Phase::kDrain;
+  }
+
+  Env& env_;
+  Group& group_;
+  const Lane& lane_;
+  Port& port_;
+  Combiner& combiner_;
+  const Exchange exchange_;
+  const std::uint32_t part_;
+  Phase phase_ = Phase::kBegin;
+  WaitState wait_;
+  Piece piece_{};
+  std::uint64_t epoch_;
+  std::uint64_t done_ = 0;
+};
+
+}  // namespace rocenante::protocol

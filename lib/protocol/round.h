@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One round: stage, publish, wait for every signal, combine, advance. One text for CPU, GPU and the
+// interleaving model, templated over
+//   Env    load_acquire, load_relaxed, store_release, store_relaxed, fetch_add, copy, fence, wait, notify;
+//   every access
+//          to memory that somebody else also touches goes through it, so that the model can take each as a
+//          step
+//   Group  the threads that work on a round together: id, size, sync, broadcast
+//
+// Why two parities and no credits are enough (protocol rules 2 and 3): a member signals epoch e+1 only
+// after it has combined e, and a round completes only with every member's signal. So whoever stages e+2, in
+// the slot of e, has seen every member's e+1 and nobody reads e any more.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/protocol/layout.h"
+#include "lib/protocol/mutation.h"
+#include "lib/protocol/sleep.h"
+
+namespace rocenante::protocol {
+
+enum class Verdict : std::uint8_t { kPending, kReady, kAborted, kMismatch };
+
+// How one member of the round group is reached. Pointers are valid in the address space of whoever drives
+// the round.
+struct PeerLink {
+  SignalLine* outbound[kParities];  // our lines in its inbox; null where a transport carries the signal
+  const SignalLine* inbound[kParities];    // its lines in ours; one, or `rails` in a row if not mapped
+  const unsigned char* source[kParities];  // its payload: its mapped send slots, or our receive slots
+  WakeLine* wake;                          // its wake line; null where it cannot be mapped
+};
+
+// Counts arrivals of the groups that share a round. Monotonic like everything else: after its round k it
+// stands at k * parts, so it is never reset.
+//
+// A group waits for the members, not for the groups beside it: it may have combined e, and arrive as staged
+// for e+1, before another group of its rank has staged e. Hence a counter of stagings for each parity.
+// No group gets two rounds ahead, because no member completes e+1 without the signal that the late group
+// still holds back; and none finishes e+1 before all have finished e, so that one counter of finishes does.
+struct alignas(kLineBytes) ArrivalCounter {
+  std::uint64_t count;
+};
+
+// Plain handle of a lane; owns nothing. The memory it points to outlives every round on it.
+struct Lane {
+  std::uint32_t rank;
+  std::uint32_t ranks;
+  std::uint32_t rails;
+  std::uint32_t parts;  // groups that share each round
+  bool all_mapped;      // every member has an outbound line
+  bool may_sleep;       // members may sleep on their wake lines
+  PeerLink* peers;      // [ranks]; the own entry is unused
+  unsigned char* send[kParities];
+  std::uint64_t* epoch;             // last completed round; private memory
+  const std::uint64_t* abort_word;  // private memory
+  ArrivalCounter* staged;           // [kParities]; used where parts > 1
+  ArrivalCounter* finished;         // one
+};
+
+// What of a call one round moves.
+struct Piece {
+  const void* input;  // own contribution
+  void* output;
+  std::uint64_t bytes;
+  std::uint64_t tag;  // equal on all ranks
+  bool in_line;       // the payload rides in the signal lines of mapped peers
+};
+
+// Progress of one group's wait, kept by the caller between polls.
+struct WaitState {
+  std::uint32_t next = 0;  // members below this one have signalled
+  std::uint32_t rail = 0;
+};
+
+template <class Env>
+RCN_HD constexpr std::uint64_t parity_of(std::uint64_t epoch) {
+  if constexpr (Env::kMutation == Mutation::kOneParity) return 0;
+  return epoch & 1;
+}
+
+template <class Env>
+RCN_HD constexpr std::uint64_t line_of(std::uint64_t epoch) {
+  if constexpr (Env::kMutation == Mutation::kOneSignalLine || Env::kMutation == Mutation::kEquality)
+    return 0;
+  return parity_of<Env>(epoch);
+}
+
+// How many rounds the staging counter of `epoch` has counted, with this one.
+RCN_HD constexpr std::uint64_t staging_round(std::uint64_t epoch) {
+  return (epoch + 1) / kParities;
+}
+
+// True for exactly one of the `parts` groups: the last to arrive in the counter's round `round`, which then
+// sees what the others did before they arrived (acquire-release on the counter).
+template <class Env, class Group>
+RCN_HD bool last_to_arrive(Env& env, Group& group, const Lane& lane, ArrivalCounter* counter,
+                           std::uint64_t round) {
+  group.sync();
+  if (lane.parts == 1) return true;
+  bool last = false;
+  if (group.id() == 0) {
+    const std::uint64_t before = env.fetch_add(&counter->count, std::uint64_t{1});
+    last = before + 1 == round * lane.parts;
+    if constexpr (Env::kMutation == Mutation::kEarlyPublish) last = before == (round - 1) * lane.parts;
+  }
+  return group.broadcast(last);
+}
+
+// Share `index` of `count` of [begin, end), cut at multiples of 16 bytes from `begin`; may be empty.
+RCN_HD inline void range_of(std::uint32_t index, std::uint32_t count, std::uint64_t begin,
+                            std::uint64_t end, std::uint64_t& from, std::uint64_t& to) {
+  const std::uint64_t share = round_up((end - begin + count - 1) / count, 16);
+  from = begin + share * index < end ? begin + share * index : end;
+  to = end - from < share ? end : from + share;
+}
+
+// Tells every mapped member that this rank's payload of `epoch` is there: payload, then signal (rule 4).
+// Called by one thread, after everything staged for the epoch. Members without an outbound line are the
+// transports' (rule 1).
+template <class Env>
+RCN_HD void publish(Env& env, const Lane& lane, std::uint64_t epoch, const Piece& piece) {
+  const std::uint64_t line = line_of<Env>(epoch);
+  for (std::uint32_t i = 1; i < lane.ranks; ++i) {
+    // Everybody starts with the next rank, so that not all write to rank 0 at once.
+    const std::uint32_t peer = lane.rank + i < lane.ranks ? lane.rank + i : lane.rank + i - lane.ranks;
+    SignalLine* const signal = lane.peers[peer].outbound[line];
+    if (signal == nullptr) continue;
+    if constexpr (Env::kMutation == Mutation::kSignalFirst) env.store_release(&signal->epoch, epoch);
+    if (piece.in_line) env.copy(signal->payload + inline_offset(piece.bytes), piece.input, piece.bytes);
+    env.store_relaxed(&signal->tag, piece.tag);
+    env.store_release(&signal->epoch, epoch);
+  }
+  if (!lane.may_sleep) return;
+  if constexpr (Env::kMutation != Mutation::kNoFence) env.fence();  // one for all flags; see sleep.h
+  for (std::uint32_t peer = 0; peer < lane.ranks; ++peer) {
+    WakeLine* const wake = lane.peers[peer].wake;
+    if (peer != lane.rank && wake != nullptr) notify_if_sleeping(env, wake);
+  }
+}
+
+// One look at the signals of `epoch`. kReady once every member's is there; `state.next` then is `ranks`.
+// Otherwise `state.next` is a member that is still missing. An abort is seen only while something is
+// missing: a round past its verdict finishes (failure rule 3).
+template <class Env>
+RCN_HD Verdict poll(Env& env, const Lane& lane, std::uint64_t epoch, std::uint64_t tag, WaitState& state) {
+  const std::uint64_t line = line_of<Env>(epoch);
+  while (state.next < lane.ranks) {
+    const std::uint32_t peer = state.next;
+    if (peer != lane.rank) {
+      const PeerLink& link = lane.peers[peer];
+      const bool mapped = link.outbound[line] != nullptr;
+      while (state.rail < (mapped ? 1 : lane.rails)) {  // stores take no rails
+        const SignalLine* const signal = link.inbound[line] + state.rail;
+        std::uint64_t seen;
+        if constexpr (Env::kMutation == Mutation::kRelaxedSignal) {
+          seen = env.load_relaxed(&signal->epoch);
+        } else {
+          seen = env.load_acquire(&signal->epoch);
+        }
+        bool there = seen >= epoch;
+        if constexpr (Env::kMutation == Mutation::kEquality ||
+                      Env::kMutation == Mutation::kEqualityTwoLines)
+          there = seen == epoch;
+        if (!there) return env.load_acquire(lane.abort_word) != 0 ? Verdict::kAborted : Verdict::kPending;
+        ++state.rail;
+      }
+      if (mapped && env.load_relaxed(&link.inbound[line]->tag) != tag) return Verdict::kMismatch;
+    }
+    state.rail = 0;
+    ++state.next;
+  }
+  return Verdict::kReady;
+}
+
+// Where this rank reads member `peer`'s payload of `epoch`. The own contribution is read where the caller
+// has it.
+template <class Env>
+RCN_HD const unsigned char* payload_of(const Lane& lane, std::uint64_t epoch, std::uint32_t peer,
+                                       const Piece& piece) {
+  if (peer == lane.rank) return static_cast<const unsigned char*>(piece.input);
+  const PeerLink& link = lane.peers[peer];
+  if (piece.in_line && link.outbound[0] != nullptr) {
+    return link.inbound[line_of<Env>(epoch)]->payload + inline_offset(piece.bytes);
+  }
+  return link.source[parity_of<Env>(epoch)];
+}
+
+// Marks `epoch` as completed. Called by one thread after every group has combined. From here on the slots
+// of `epoch` belong to epoch + 2, and the next publish tells the members so.
+template <class Env>
+RCN_HD void advance(Env& env, const Lane& lane, std::uint64_t epoch) {
+  env.store_relaxed(lane.epoch, epoch);
+}
+
+}  // namespace rocenante::protocol
