@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include "lib/device/device.h"
+#include "lib/device/memfd.h"
+
+namespace rocenante {
+namespace {
+
+class HostRegion final : public Region {
+ public:
+  explicit HostRegion(MemfdMapping memory) : memory_(std::move(memory)) {
+    address_ = static_cast<unsigned char*>(memory_.mapping.get().address);
+    bytes_ = memory_.mapping.get().bytes;
+    fd_ = memory_.fd.get();
+  }
+
+ private:
+  MemfdMapping memory_;
+};
+
+class HostDevice final : public Device {
+ public:
+  const char* name() const override { return "host"; }
+  DriveMode drive_mode() const override { return DriveMode::kCaller; }
+
+  Result<std::shared_ptr<Region>> allocate_region(std::uint64_t bytes, PeerAccess access) override {
+    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    const std::uint64_t rounded = (bytes + page - 1) / page * page;
+    RCN_ASSIGN(MemfdMapping memory, create_memfd(rounded, access));
+    return std::shared_ptr<Region>(std::make_shared<HostRegion>(std::move(memory)));
+  }
+
+  Status check_stream(const void* stream) const override {
+    if (stream == nullptr) return {};
+    return make_error(Code::kInvalidArgument, "stream is {}: calls on host memory take a null stream",
+                      stream);
+  }
+};
+
+}  // namespace
+
+Device& host_device() {
+  static HostDevice device;
+  return device;
+}
+
+}  // namespace rocenante
