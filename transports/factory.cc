@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The only place that names concrete transports.
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <mutex>
+#include <random>
+
+#include "lib/net/fork.h"
+#include "transports/loopback/loopback.h"
+#include "transports/shm/shm.h"
+#include "transports/transport.h"
+
+namespace rocenante {
+namespace {
+
+constexpr std::array<const char*, 2> kNames = {"loopback", "shm"};
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::uint64_t process_nonce() {
+  // Drawn anew in a forked child, which must not pass for its parent.
+  static std::mutex mutex;
+  static std::uint64_t nonce = 0;
+  static std::uint64_t generation = ~std::uint64_t{0};
+  const std::lock_guard lock(mutex);
+  if (generation != net::fork_generation()) {
+    std::random_device device;
+    nonce = (std::uint64_t{device()} << 32) | device();
+    generation = net::fork_generation();
+  }
+  return nonce;
+}
+
+class BuiltinTransports final : public TransportCatalog {
+ public:
+  std::span<const char* const> names() const override { return kNames; }
+
+  bool reachable(std::string_view name, const HostIdentity& a, const HostIdentity& b) const override {
+    if (name == "loopback") return a.process_nonce == b.process_nonce;
+    if (name == "shm") return !a.boot_id.empty() && a.boot_id == b.boot_id;
+    return false;
+  }
+
+  Result<std::unique_ptr<Transport>> make(std::string_view name) const override {
+    if (name == "loopback") return make_loopback_transport();
+    if (name == "shm") return make_shm_transport();
+    return make_error(Code::kInvalidArgument, "transport '{}' is unknown: expected loopback or shm", name);
+  }
+};
+
+}  // namespace
+
+const TransportCatalog& builtin_transports() {
+  static const BuiltinTransports catalog;
+  return catalog;
+}
+
+HostIdentity local_identity() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return {host.data(), first_line("/proc/sys/kernel/random/boot_id"), process_nonce(), ::getpid()};
+}
+
+}  // namespace rocenante

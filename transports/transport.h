@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The transport seam. A transport reaches some of a communicator's peers; several are mixed freely, per
+// peer. One that can map a peer's memory says so in its capabilities and fills the peer's PeerLink: the
+// round then stores signals and reads payloads itself. One that cannot takes the round's puts through
+// post(), one call per round.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/config.h"
+#include "lib/base/handle.h"
+#include "lib/base/status.h"
+#include "lib/device/device.h"
+#include "lib/net/deadline.h"
+#include "lib/net/handshake.h"
+#include "lib/protocol/round.h"
+
+namespace rocenante {
+
+struct TransportCaps {
+  bool maps_memory;     // fills PeerLink::outbound and ::source; post() is never called for its peers
+  bool carries_inline;  // payloads of up to kInlineBytes ride in the signal line
+  bool needs_goodbye;   // a peer may touch our memory after its last call: leaving waits for its goodbye
+};
+
+// What a transport needs to know of this rank. Outlives the transport.
+struct TransportContext {
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  const Config* config = nullptr;
+  const net::SecretKey* key = nullptr;  // of the communicator, for handshakes
+  protocol::Geometry geometry;
+  std::shared_ptr<Region> inbox;
+  std::shared_ptr<Region> outbox;
+  // Per peer: which of the receive slots is its, for peers whose memory is not mapped.
+  std::vector<std::uint32_t> recv_index;
+};
+
+// Where a process runs: what ranks compare to find how they can reach each other.
+struct HostIdentity {
+  std::string host_name;
+  std::string boot_id;              // one per boot of a kernel
+  std::uint64_t process_nonce = 0;  // random, one per process image
+  std::int64_t pid = 0;
+};
+
+// One round's payload for one peer, and the signal that follows it. `payload` is in the outbox.
+struct Put {
+  std::uint32_t peer;
+  const void* payload;
+  std::uint64_t bytes;
+  std::uint64_t epoch;
+  std::uint64_t tag;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual const char* name() const = 0;
+  virtual TransportCaps caps() const = 0;
+
+  // Opens this end and returns the blob that peers need to connect to it; at most 64 KiB. Called once.
+  virtual Result<std::string> open(const TransportContext& context) = 0;
+
+  // Connects to `peer`, whose open() returned `blob`. One that maps memory fills `link`; for the others the
+  // communicator does. Every rank connects to each of its peers; a transport serves the other side meanwhile.
+  // The error names the peer.
+  virtual Status connect(std::uint32_t peer, std::string_view blob, net::Deadline deadline,
+                         protocol::PeerLink* link) = 0;
+
+  // No more peers will connect: every rank has said so.
+  virtual void stop_serving() {}
+
+  // A descriptor that becomes readable when the peer's process ends (pidfd), or an empty one.
+  virtual Fd process_handle(std::uint32_t peer) = 0;
+
+  // Queues payload then signal for each peer of this transport. May be partial only by failing.
+  virtual Status post(std::span<const Put> puts) = 0;
+
+  // Advances sockets and completion queues; an error names the peer. Called while a round waits.
+  virtual Status progress() = 0;
+
+  // True once nothing posted is still being read from the outbox.
+  virtual bool drained() const = 0;
+};
+
+// The transports there are. A communicator takes one, so that tests can put theirs in.
+class TransportCatalog {
+ public:
+  virtual ~TransportCatalog() = default;
+  // Names, in the order in which ROCENANTE_TRANSPORT=auto tries them.
+  virtual std::span<const char* const> names() const = 0;
+  // Whether two processes could use the transport, by what both know of each other: the same answer on all
+  // ranks.
+  virtual bool reachable(std::string_view name, const HostIdentity& a, const HostIdentity& b) const = 0;
+  // InvalidArgument for an unknown name.
+  virtual Result<std::unique_ptr<Transport>> make(std::string_view name) const = 0;
+};
+
+// Those built into the library. Lives for ever.
+const TransportCatalog& builtin_transports();
+
+// Identity of this process; the nonce differs between a process and its forked child.
+HostIdentity local_identity();
+
+}  // namespace rocenante
