@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The host's abort word and the story behind it. First cause wins; the details are written before the word
+// (failure rule 2).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "lib/base/status.h"
+#include "lib/protocol/abort_word.h"
+
+namespace rocenante {
+
+class AbortState {
+ public:
+  // True if this was the first cause. Any thread.
+  bool raise(protocol::AbortCause cause, Status status) {
+    bool expected = false;
+    if (!claimed_.compare_exchange_strong(expected, true, std::memory_order_acq_rel)) return false;
+    status_ = std::move(status);
+    // Release: whoever acquires the word sees the status.
+    __atomic_store_n(&word_, protocol::pack_abort(cause), __ATOMIC_RELEASE);
+    return true;
+  }
+
+  bool raised() const { return __atomic_load_n(&word_, __ATOMIC_ACQUIRE) != 0; }
+  std::uint64_t word() const { return __atomic_load_n(&word_, __ATOMIC_ACQUIRE); }
+  const std::uint64_t* address() const { return &word_; }
+
+  // The first cause; only after raised().
+  const Status& status() const { return status_; }
+
+ private:
+  std::uint64_t word_ = 0;
+  std::atomic<bool> claimed_{false};
+  Status status_;
+};
+
+}  // namespace rocenante

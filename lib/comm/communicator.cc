@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Making and leaving a communicator. Calls are in communicator_calls.cc, failures in
+// communicator_failures.cc.
+#include "lib/comm/communicator.h"
+
+#include <algorithm>
+
+#include "lib/base/log.h"
+#include "lib/comm/topology.h"
+#include "lib/net/fork.h"
+#include "lib/net/wire.h"
+
+namespace rocenante {
+namespace {
+
+constexpr std::size_t kLongestText = 65536;
+
+std::string encode_identity(const HostIdentity& identity) {
+  net::WireWriter out;
+  out.string(identity.host_name).string(identity.boot_id);
+  out.integer(identity.process_nonce).integer(static_cast<std::uint64_t>(identity.pid));
+  return out.take();
+}
+
+bool decode_identity(std::string_view bytes, HostIdentity* identity) {
+  net::WireReader in(bytes);
+  identity->host_name = in.string(kLongestText);
+  identity->boot_id = in.string(kLongestText);
+  identity->process_nonce = in.integer<std::uint64_t>();
+  identity->pid = static_cast<std::int64_t>(in.integer<std::uint64_t>());
+  return in.complete();
+}
+
+}  // namespace
+
+Communicator::Communicator(std::uint32_t rank, std::uint32_t ranks, Config config,
+                           const TransportCatalog& catalog)
+    : rank_(rank),
+      ranks_(ranks),
+      config_(std::move(config)),
+      catalog_(catalog),
+      fork_generation_(net::fork_generation()),
+      timeout_ns_(config_.nanoseconds(Key::kTimeoutS)),
+      first_timeout_ns_(config_.nanoseconds(Key::kFirstOpTimeoutS)),
+      suspect_ns_(config_.nanoseconds(Key::kSuspectS)),
+      chunk_bytes_(config_.integer(Key::kChunkBytes)),
+      absences_(std::make_unique<Absence[]>(ranks)),
+      driver_(std::make_shared<Driver>()) {}
+
+Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, std::uint32_t rank,
+                                                           std::uint32_t ranks, Config config,
+                                                           const TransportCatalog& catalog) {
+  std::unique_ptr<Communicator> comm(new Communicator(rank, ranks, std::move(config), catalog));
+  RCN_TRY(comm->initialise(id));
+  return comm;
+}
+
+// Protocol rule 7: every step that can fail on one rank alone is followed by an exchange in which each says
+// how it went, so that either all have a communicator or all have the same error.
+Status Communicator::initialise(const UniqueId& id) {
+  const net::Deadline deadline = net::Deadline::after_ns(config_.nanoseconds(Key::kInitTimeoutS));
+  driver_->thread.store(thread_number(), std::memory_order_relaxed);
+  RCN_ASSIGN(control_, ControlStar::join(id, rank_, ranks_, config_, deadline));
+  const net::SecretKey& key = control_->key();
+  const std::string world(reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size());
+  register_driver(world, driver_);
+
+  const HostIdentity self = local_identity();
+  const Status prepared = prepare();
+  RCN_ASSIGN(
+      const std::vector<std::string> identities,
+      exchange(prepared.ok() ? Result<std::string>(encode_identity(self)) : Result<std::string>(prepared),
+               deadline));
+  identities_.resize(ranks_);
+  for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+    if (!decode_identity(identities[peer], &identities_[peer])) {
+      return make_error(Code::kRemoteError, "rank {} sent an identity that cannot be read", peer);
+    }
+  }
+  // A pure function of what all have just received: fails on all ranks or on none.
+  RCN_ASSIGN(transport_names_,
+             choose_transports(catalog_, config_.text(Key::kTransport), rank_, identities_));
+  policy_ = WaitPolicy::choose(ranks_on_host(rank_, identities_), usable_processors(),
+                               config_.integer(Key::kSpinUs));
+
+  RCN_ASSIGN(const std::vector<std::string> blobs, exchange(open_transports(), deadline));
+  const Status connected = connect_peers(blobs, deadline);
+  RCN_ASSIGN(const std::vector<std::string> votes,
+             exchange(connected.ok() ? Result<std::string>(std::string()) : Result<std::string>(connected),
+                      deadline));
+  for (const auto& transport : transports_) transport->stop_serving();
+
+  build_lane();
+  neighbours_ = other_drivers(world, driver_);
+  RCN_TRY(control_->start_events(this));
+  for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+    if (transport_of_[peer] == nullptr) continue;
+    if (Fd handle = transport_of_[peer]->process_handle(peer))
+      RCN_TRY(control_->watch_process(peer, std::move(handle)));
+  }
+  log_info(rank_, "communicator of {} ranks: {} on this host, {} processors, reduction {}, transport {}",
+           ranks_, ranks_on_host(rank_, identities_), usable_processors(), kernels_->target,
+           ranks_ == 1 ? "self" : transport_names_[rank_ == 0 ? 1 : 0]);
+  return {};
+}
+
+// What can fail before anything is shared.
+Status Communicator::prepare() {
+  kernels_ = reduce::find_kernels(config_.text(Key::kSimd).c_str());
+  if (kernels_ == nullptr) {
+    return make_error(Code::kInvalidArgument,
+                      "ROCENANTE_SIMD={}: not built or not supported by this processor",
+                      config_.text(Key::kSimd));
+  }
+  inputs_.resize(ranks_);
+  return {};
+}
+
+// Makes the transports that some peer of ours is reached by, and the memory they need.
+Status Communicator::allocate() {
+  transport_of_.assign(ranks_, nullptr);
+  recv_index_.assign(ranks_, 0);
+  std::uint32_t received = 0;
+  for (const char* const name : catalog_.names()) {
+    if (std::find(transport_names_.begin(), transport_names_.end(), name) == transport_names_.end())
+      continue;
+    RCN_ASSIGN(std::unique_ptr<Transport> transport, catalog_.make(name));
+    for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+      if (transport_names_[peer] != name) continue;
+      transport_of_[peer] = transport.get();
+      if (!transport->caps().maps_memory) recv_index_[peer] = received++;
+    }
+    transports_.push_back(std::move(transport));
+  }
+  geometry_ = protocol::Geometry{ranks_, 1, received, config_.integer(Key::kSlotBytes)};
+  RCN_ASSIGN(inbox_, host_device().allocate_region(geometry_.inbox_bytes(), PeerAccess::kReadWrite));
+  RCN_ASSIGN(outbox_, host_device().allocate_region(geometry_.outbox_bytes(), PeerAccess::kReadOnly));
+  return {};
+}
+
+// All-gather of either a payload or this rank's error; an error anywhere is an error here, naming the first
+// rank that has one.
+Result<std::vector<std::string>> Communicator::exchange(const Result<std::string>& own,
+                                                        net::Deadline deadline) {
+  net::WireWriter out;
+  out.integer(static_cast<std::uint32_t>(own.ok() ? Code::kSuccess : own.status().code()));
+  out.string(own.ok() ? own.value() : own.status().text());
+  RCN_ASSIGN(std::vector<std::string> gathered, control_->all_gather(out.take(), deadline));
+  if (!own.ok()) return own.status();
+  for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+    net::WireReader in(gathered[peer]);
+    const auto code = in.integer<std::uint32_t>();
+    std::string text(in.string(kLongestText));
+    if (!in.complete())
+      return make_error(Code::kRemoteError, "rank {} sent a message that cannot be read", peer);
+    if (code != 0) return make_error(Code::kRemoteError, "rank {} cannot take part: {}", peer, text);
+    gathered[peer] = std::move(text);
+  }
+  return gathered;
+}
+
+// The payload is the blob of each transport, by name.
+Result<std::string> Communicator::open_transports() {
+  RCN_TRY(allocate());
+  const TransportContext context{rank_,     ranks_, &config_, &control_->key(),
+                                 geometry_, inbox_, outbox_,  recv_index_};
+  net::WireWriter out;
+  for (const auto& transport : transports_) {
+    RCN_ASSIGN(const std::string blob, transport->open(context));
+    out.string(transport->name()).string(blob);
+  }
+  return out.take();
+}
+
+Status Communicator::connect_peers(const std::vector<std::string>& blobs, net::Deadline deadline) {
+  links_.assign(ranks_, {});
+  for (std::uint32_t step = 1; step < ranks_; ++step) {
+    const std::uint32_t peer = (rank_ + step) % ranks_;  // everybody starts elsewhere
+    net::WireReader in(blobs[peer]);
+    for (;;) {
+      const std::string_view name = in.string(kLongestText);
+      if (name.empty()) {
+        return make_error(Code::kRemoteError, "rank {} offers no {} transport", peer,
+                          transport_names_[peer]);
+      }
+      const std::string_view blob = in.string(kLongestText);
+      if (name != transport_names_[peer]) continue;
+      if (!transport_of_[peer]->caps().maps_memory) link_unmapped(peer);
+      RCN_TRY(transport_of_[peer]->connect(peer, blob, deadline, &links_[peer]));
+      break;
+    }
+  }
+  return {};
+}
+
+// A peer whose puts arrive in our receive slots.
+void Communicator::link_unmapped(std::uint32_t peer) {
+  protocol::PeerLink& link = links_[peer];
+  for (std::uint64_t parity = 0; parity < protocol::kParities; ++parity) {
+    link.inbound[parity] = reinterpret_cast<const protocol::SignalLine*>(
+        inbox_->address() + geometry_.signal_offset(parity, peer, 0));
+    link.source[parity] = inbox_->address() + geometry_.recv_offset(parity, recv_index_[peer]);
+  }
+}
+
+void Communicator::build_lane() {
+  const bool all_mapped = std::all_of(transports_.begin(), transports_.end(),
+                                      [](const auto& transport) { return transport->caps().maps_memory; });
+  lane_.rank = rank_;
+  lane_.ranks = ranks_;
+  lane_.rails = 1;
+  lane_.parts = 1;
+  lane_.all_mapped = all_mapped;
+  lane_.may_sleep = true;
+  lane_.peers = links_.data();
+  for (std::uint64_t parity = 0; parity < protocol::kParities; ++parity) {
+    lane_.send[parity] = outbox_->address() + geometry_.send_offset(parity);
+  }
+  lane_.epoch = &epoch_;
+  lane_.abort_word = abort_.address();
+  puts_.reserve(ranks_);
+}
+
+// Failure rule 5. Mapped memory stays alive as long as somebody maps it, so only transports whose peers
+// touch our memory by other means wait for goodbyes.
+void Communicator::leave() {
+  if (control_ == nullptr || inherited()) return;
+  control_->say_goodbye();
+  std::vector<bool> waited_for(ranks_, false);
+  bool any = false;
+  for (std::uint32_t peer = 0; peer < transport_of_.size(); ++peer) {
+    const bool needed = transport_of_[peer] != nullptr && transport_of_[peer]->caps().needs_goodbye;
+    waited_for[peer] = needed;
+    any = any || needed;
+  }
+  if (any && !abort_.raised()) {
+    control_->wait_for_goodbyes(waited_for,
+                                net::Deadline::after_ns(config_.nanoseconds(Key::kGoodbyeTimeoutS)));
+  }
+  control_->stop_events();
+}
+
+Communicator::~Communicator() {
+  leave();
+}
+
+bool Communicator::inherited() const {
+  return net::fork_generation() != fork_generation_;
+}
+
+}  // namespace rocenante

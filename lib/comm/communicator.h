@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One rank's membership of a communicator: owns, in destruction order, the control star, regions,
+// transports and the lane, and performs calls.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/base/config.h"
+#include "lib/base/status.h"
+#include "lib/comm/abort_state.h"
+#include "lib/comm/control.h"
+#include "lib/comm/driver.h"
+#include "lib/comm/host_env.h"
+#include "lib/comm/host_reduce.h"
+#include "lib/comm/stats.h"
+#include "lib/comm/unique_id.h"
+#include "lib/comm/wait_policy.h"
+#include "lib/device/device.h"
+#include "lib/protocol/one_shot.h"
+#include "reduce_kernels/reduce.h"
+#include "transports/transport.h"
+
+namespace rocenante {
+
+// A call, checked and ready to run.
+struct AllReduceCall {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::uint64_t count = 0;
+  reduce::DataType type = reduce::DataType::kFloat32;
+  std::uint32_t op = 0;  // rcnRedOp_t, custom ones included
+};
+
+// Something a group drives: step until not kPending.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  virtual protocol::Verdict step() = 0;
+  virtual std::uint64_t epoch() const = 0;
+  virtual std::uint32_t missing() const = 0;
+};
+
+class Communicator final : private ControlListener {
+ public:
+  // Collective; returns when every rank has connected to every other, or an error on every rank that is
+  // there.
+  static Result<std::unique_ptr<Communicator>> create(
+      const UniqueId& id, std::uint32_t rank, std::uint32_t ranks, Config config,
+      const TransportCatalog& catalog = builtin_transports());
+  // Leaves in order unless leave() or abort() already did.
+  ~Communicator() override;
+
+  std::uint32_t rank() const { return rank_; }
+  std::uint32_t ranks() const { return ranks_; }
+  const Counters& counters() const { return counters_; }
+  const char* transport_name(std::uint32_t peer) const { return transport_names_[peer].c_str(); }
+
+  // Runs a call to its end on the calling thread.
+  Status all_reduce(const AllReduceCall& call);
+
+  // For groups: makes the operation of a checked call, counts it, and says how its verdict reads.
+  Result<std::unique_ptr<Operation>> make_operation(const AllReduceCall& call);
+  // What a pending operation needs at every look besides being stepped: sockets and completion queues.
+  void progress(const Operation& operation) {
+    if (!lane_.all_mapped) progress_transports(operation.epoch());
+  }
+  // And now and then: deadlines, dead peers. May raise the abort word.
+  void look_after(Operation& operation, std::uint64_t waited_ns);
+  Status finish(const Operation& operation, protocol::Verdict verdict);
+
+  // Checks arguments without changing anything.
+  Status check(const AllReduceCall& call) const;
+
+  // The error that poisoned the communicator, or success. Any thread.
+  Status async_error() const;
+
+  // First cause wins; tells the peers and wakes a blocked call. Any thread.
+  void abort(protocol::AbortCause cause, Status status);
+  void abort_by_user();
+
+  // Custom operators.
+  Result<std::uint32_t> create_pre_mul_sum(reduce::DataType type, const void* scalar);
+  Status destroy_operator(std::uint32_t op);
+
+  // Whether calls of this thread would wait for ranks that only this thread can drive; InvalidUsage naming
+  // group start.
+  Status check_driver();
+  void set_driver(std::uint64_t thread) { driver_->thread.store(thread, std::memory_order_relaxed); }
+
+  // True if this process was forked after the communicator was made.
+  bool inherited() const;
+
+  // Counters and identity as one JSON line.
+  std::string stats_line() const;
+
+ private:
+  struct CustomOperator {
+    reduce::DataType type;
+    std::array<unsigned char, 8> scalar;
+    bool used;
+  };
+  // The protocol's Port: puts of unmapped peers.
+  class HostPort {
+   public:
+    explicit HostPort(Communicator& comm) : comm_(comm) {}
+    void post(const protocol::Lane& lane, std::uint64_t epoch, const protocol::Piece& piece) {
+      if (!lane.all_mapped) comm_.post_puts(epoch, piece);
+    }
+    bool drained() const { return comm_.lane_.all_mapped || comm_.puts_drained(); }
+
+   private:
+    Communicator& comm_;
+  };
+  template <bool kScaled>
+  class AllReduceOperation;
+
+  Communicator(std::uint32_t rank, std::uint32_t ranks, Config config, const TransportCatalog& catalog);
+  Status initialise(const UniqueId& id);
+  Status connect_peers(const std::vector<std::string>& blobs, net::Deadline deadline);
+  Status prepare();
+  Status allocate();
+  Result<std::string> open_transports();
+  Result<std::vector<std::string>> exchange(const Result<std::string>& own, net::Deadline deadline);
+  void link_unmapped(std::uint32_t peer);
+  void build_lane();
+  void leave();
+
+  Path plan(const AllReduceCall& call, protocol::Exchange* exchange, HostReduction* reduction) const;
+  template <class Op>
+  protocol::Verdict drive(Op& operation);
+  template <class Op>
+  protocol::Verdict drive_slowly(Op& operation);
+  Status finish_verdict(protocol::Verdict verdict, std::uint64_t epoch, std::uint32_t peer);
+  void sleep(std::uint64_t limit_ns, std::uint64_t epoch, std::uint32_t peer);
+  void progress_transports(std::uint64_t epoch);
+  void post_puts(std::uint64_t epoch, const protocol::Piece& piece);
+  bool puts_drained() const;
+  std::uint64_t last_signal(std::uint32_t peer) const;
+  std::string describe_wait(std::uint64_t epoch, std::uint32_t peer) const;
+  std::uint64_t timeout_ns() const { return epoch_ == 0 ? first_timeout_ns_ : timeout_ns_; }
+
+  void on_gone(std::uint32_t rank, std::string_view how) override;
+  void on_left(std::uint32_t rank) override;
+  void on_abort(std::uint32_t from, std::uint64_t word, std::string_view text) override;
+  void on_control_lost(std::string_view how) override;
+  void note_absence(std::uint32_t rank, std::string text);
+  void wake_own_thread();
+
+  const std::uint32_t rank_;
+  const std::uint32_t ranks_;
+  const Config config_;
+  const TransportCatalog& catalog_;
+  const std::uint64_t fork_generation_;
+  std::uint64_t timeout_ns_ = 0;
+  std::uint64_t first_timeout_ns_ = 0;
+  std::uint64_t suspect_ns_ = 0;
+  std::uint64_t chunk_bytes_ = 0;
+
+  std::unique_ptr<ControlStar> control_;
+  std::vector<HostIdentity> identities_;
+  std::vector<std::string> transport_names_;
+  protocol::Geometry geometry_;
+  std::shared_ptr<Region> inbox_;
+  std::shared_ptr<Region> outbox_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+  std::vector<Transport*> transport_of_;   // per peer; null for self
+  std::vector<std::uint32_t> recv_index_;  // per peer: its receive slot, if it has one
+
+  std::vector<protocol::PeerLink> links_;
+  protocol::Lane lane_{};
+  std::uint64_t epoch_ = 0;
+  AbortState abort_;
+  WaitPolicy policy_;
+  HostEnv env_;
+  const reduce::Kernels* kernels_ = nullptr;
+  mutable std::vector<const void*> inputs_;
+  std::vector<Put> puts_;
+  Counters counters_;
+  std::vector<CustomOperator> operators_;
+  AllReduceCall current_;  // for error texts
+
+  // Peers that are gone or have left: written by the monitor thread, text before flag.
+  struct Absence {
+    std::atomic<bool> absent{false};
+    std::string text;
+  };
+  std::unique_ptr<Absence[]> absences_;  // [ranks]
+  std::atomic<std::uint32_t> absent_count_{0};
+
+  // Who drives the ranks of this world in this process (check_driver).
+  std::shared_ptr<Driver> driver_;
+  std::vector<std::shared_ptr<Driver>> neighbours_;
+  bool drivers_checked_ = false;
+};
+
+}  // namespace rocenante

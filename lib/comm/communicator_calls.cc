@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Performing calls: checks, the plan of one, and the loop that drives it.
+#include <algorithm>
+
+#include "lib/comm/call_text.h"
+#include "lib/comm/communicator.h"
+
+namespace rocenante {
+namespace {
+
+constexpr std::uint32_t kFirstCustomOperator = reduce::kNumOperators;
+// Stands for every custom operator in a call's tag: its number and scalar may differ between ranks.
+constexpr std::uint32_t kPreMulSumTag = 5;
+
+bool overlap_without_being_equal(const void* a, const void* b, std::uint64_t bytes) {
+  const auto first = reinterpret_cast<std::uintptr_t>(a);
+  const auto second = reinterpret_cast<std::uintptr_t>(b);
+  return first != second && first < second + bytes && second < first + bytes;
+}
+
+}  // namespace
+
+Status Communicator::check(const AllReduceCall& call) const {
+  const std::uint64_t element = reduce::element_size(call.type);
+  if (call.count > (std::uint64_t{1} << 40) / element) {
+    return make_error(Code::kInvalidArgument, "count is {}: at most 2^40 bytes may be moved by one call",
+                      call.count);
+  }
+  if (call.count != 0 && call.input == nullptr) {
+    return make_error(Code::kInvalidArgument, "sendbuff is NULL with count {}", call.count);
+  }
+  if (call.count != 0 && call.output == nullptr) {
+    return make_error(Code::kInvalidArgument, "recvbuff is NULL with count {}", call.count);
+  }
+  if (overlap_without_being_equal(call.input, call.output, call.count * element)) {
+    return make_error(Code::kInvalidArgument,
+                      "sendbuff {} and recvbuff {} overlap over {} bytes: they must be equal or apart",
+                      call.input, call.output, call.count * element);
+  }
+  if (call.op < kFirstCustomOperator) return {};
+  const std::uint32_t index = call.op - kFirstCustomOperator;
+  if (index >= operators_.size() || !operators_[index].used) {
+    return make_error(Code::kInvalidArgument,
+                      "op is {}: expected 0 to {} or a live operator of this communicator", call.op,
+                      kFirstCustomOperator - 1);
+  }
+  if (operators_[index].type != call.type) {
+    return make_error(Code::kInvalidArgument, "op {} was made for type {}, the call has {}", call.op,
+                      type_name(operators_[index].type), type_name(call.type));
+  }
+  return {};
+}
+
+// Decides by what all ranks share alone (protocol rule 7): sizes, type, operator and agreed settings.
+Path Communicator::plan(const AllReduceCall& call, protocol::Exchange* exchange,
+                        HostReduction* reduction) const {
+  const std::uint64_t element = reduce::element_size(call.type);
+  const std::uint64_t bytes = call.count * element;
+  const bool custom = call.op >= kFirstCustomOperator;
+  const auto type = static_cast<std::size_t>(call.type);
+
+  reduction->reduce = kernels_->reduce[type][custom ? static_cast<std::size_t>(reduce::Operator::kSum)
+                                                    : static_cast<std::size_t>(call.op)];
+  reduction->element_bytes = element;
+  reduction->ranks = ranks_;
+  reduction->inputs = inputs_.data();
+  if (custom) {
+    reduction->scale = kernels_->scale[type];
+    reduction->scalar = operators_[call.op - kFirstCustomOperator].scalar;
+  }
+
+  const std::uint64_t largest =
+      lane_.all_mapped ? std::min(chunk_bytes_, geometry_.slot_bytes) : geometry_.slot_bytes;
+  exchange->input = call.input;
+  exchange->output = call.output;
+  exchange->bytes = bytes;
+  exchange->piece_bytes = largest / 16 * 16;
+  exchange->tag = call_tag(Collective::kAllReduce, call.type, custom ? kPreMulSumTag : call.op, call.count);
+  exchange->in_line = bytes <= protocol::kInlineBytes && !custom;
+  exchange->closing_round = false;
+  if (exchange->in_line) return Path::kOneShotInline;
+  return bytes <= exchange->piece_bytes ? Path::kOneShot : Path::kOneShotRounds;
+}
+
+template <bool kScaled>
+class Communicator::AllReduceOperation final : public Operation {
+ public:
+  using Protocol = protocol::OneShot<HostEnv, SoloGroup, HostPort, HostCombiner<kScaled>>;
+
+  AllReduceOperation(Communicator& comm, const protocol::Exchange& exchange, const HostReduction& reduction)
+      : reduction_(reduction),
+        port_(comm),
+        combiner_(reduction_),
+        rounds_(comm.env_, group_, comm.lane_, port_, combiner_, 0, exchange) {}
+
+  protocol::Verdict step() override { return rounds_.step(); }
+  std::uint64_t epoch() const override { return rounds_.epoch(); }
+  std::uint32_t missing() const override { return rounds_.missing(); }
+
+ private:
+  const HostReduction reduction_;
+  SoloGroup group_;
+  HostPort port_;
+  HostCombiner<kScaled> combiner_;
+  Protocol rounds_;
+};
+
+Result<std::unique_ptr<Operation>> Communicator::make_operation(const AllReduceCall& call) {
+  if (abort_.raised()) return async_error();
+  protocol::Exchange exchange;
+  HostReduction reduction;
+  const Path path = plan(call, &exchange, &reduction);
+  counters_.count(Collective::kAllReduce, exchange.bytes, ranks_ == 1 ? Path::kLocal : path);
+  current_ = call;
+  if (reduction.scale != nullptr) {
+    return std::unique_ptr<Operation>(
+        std::make_unique<AllReduceOperation<true>>(*this, exchange, reduction));
+  }
+  return std::unique_ptr<Operation>(
+      std::make_unique<AllReduceOperation<false>>(*this, exchange, reduction));
+}
+
+Status Communicator::all_reduce(const AllReduceCall& call) {
+  if (abort_.raised()) return async_error();
+  if (!neighbours_.empty()) RCN_TRY(check_driver());
+  const reduce::ScopedFpEnvironment environment;
+  protocol::Exchange exchange;
+  HostReduction reduction;
+  const Path path = plan(call, &exchange, &reduction);
+  counters_.count(Collective::kAllReduce, exchange.bytes, ranks_ == 1 ? Path::kLocal : path);
+  current_ = call;
+  if (reduction.scale != nullptr) {
+    AllReduceOperation<true> operation(*this, exchange, reduction);
+    return finish_verdict(drive(operation), operation.epoch(), operation.missing());
+  }
+  AllReduceOperation<false> operation(*this, exchange, reduction);
+  const protocol::Verdict verdict = drive(operation);
+  if (verdict == protocol::Verdict::kReady) return {};
+  return finish_verdict(verdict, operation.epoch(), operation.missing());
+}
+
+template <class Op>
+protocol::Verdict Communicator::drive(Op& operation) {
+  for (std::uint32_t look = 0; look < policy_.tight_polls; ++look) {
+    const protocol::Verdict verdict = operation.step();
+    if (verdict != protocol::Verdict::kPending) return verdict;
+    if (!lane_.all_mapped) progress_transports(operation.epoch());
+  }
+  return drive_slowly(operation);
+}
+
+template <class Op>
+[[gnu::noinline]] protocol::Verdict Communicator::drive_slowly(Op& operation) {
+  Backoff backoff(policy_);
+  std::uint64_t epoch = operation.epoch();
+  std::uint32_t missing = operation.missing();
+  for (;;) {
+    if (backoff.time_to_check()) {
+      const std::uint64_t now = monotonic_ns();
+      // Time counts from the last progress, not from the start of the call: a large call makes many rounds.
+      if (epoch != operation.epoch() || missing != operation.missing()) backoff.restart();
+      epoch = operation.epoch();
+      missing = operation.missing();
+      backoff.checked(now);
+      look_after(operation, backoff.waited_ns(now));
+    }
+    const protocol::Verdict verdict = operation.step();
+    if (verdict != protocol::Verdict::kPending) return verdict;
+    if (!lane_.all_mapped) progress_transports(operation.epoch());
+    backoff.pause([&](std::uint64_t limit_ns) { sleep(limit_ns, operation.epoch(), operation.missing()); });
+  }
+}
+
+Status Communicator::finish(const Operation& operation, protocol::Verdict verdict) {
+  return finish_verdict(verdict, operation.epoch(), operation.missing());
+}
+
+Status Communicator::finish_verdict(protocol::Verdict verdict, std::uint64_t epoch, std::uint32_t peer) {
+  switch (verdict) {
+    case protocol::Verdict::kReady:
+      return {};
+    case protocol::Verdict::kPending:
+      return make_error(Code::kInternalError, "a pending operation was finished");
+    case protocol::Verdict::kMismatch: {
+      const std::uint64_t tag = env_.load_relaxed(&links_[peer].inbound[epoch & 1]->tag);
+      abort({protocol::AbortReason::kMismatch, peer, epoch},
+            make_error(Code::kInvalidUsage, "{}, epoch {}: rank {} called {} where rank {} called {}",
+                       collective_name(Collective::kAllReduce), epoch, peer, describe_tag(tag), rank_,
+                       describe_call(current_)));
+      break;
+    }
+    case protocol::Verdict::kAborted:
+      break;
+  }
+  return async_error();
+}
+
+void Communicator::sleep(std::uint64_t limit_ns, std::uint64_t epoch, std::uint32_t peer) {
+  if (!lane_.all_mapped) {
+    // What a transport brings wakes nobody: only words written by CPUs are slept on (protocol rule 5).
+    const timespec nap{0, 50'000};
+    ::nanosleep(&nap, nullptr);
+    return;
+  }
+  auto* const own =
+      reinterpret_cast<protocol::WakeLine*>(inbox_->address() + protocol::Geometry::wake_offset());
+  protocol::sleep_unless(env_, own, limit_ns, [&] {
+    if (abort_.raised() || absent_count_.load(std::memory_order_acquire) != 0 || peer >= ranks_)
+      return true;
+    return env_.load_acquire(&links_[peer].inbound[epoch & 1]->epoch) >= epoch;
+  });
+}
+
+void Communicator::post_puts(std::uint64_t epoch, const protocol::Piece& piece) {
+  for (const auto& transport : transports_) {
+    if (transport->caps().maps_memory) continue;
+    puts_.clear();
+    for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+      if (transport_of_[peer] != transport.get()) continue;
+      puts_.push_back(Put{peer, lane_.send[epoch & 1], piece.bytes, epoch, piece.tag});
+    }
+    if (Status status = transport->post(puts_); !status.ok()) {
+      abort({protocol::AbortReason::kTransport, protocol::kNoPeer, epoch}, std::move(status));
+    }
+  }
+}
+
+void Communicator::progress_transports(std::uint64_t epoch) {
+  for (const auto& transport : transports_) {
+    if (transport->caps().maps_memory) continue;
+    if (Status status = transport->progress(); !status.ok()) {
+      abort({protocol::AbortReason::kTransport, protocol::kNoPeer, epoch}, std::move(status));
+    }
+  }
+}
+
+bool Communicator::puts_drained() const {
+  return std::all_of(transports_.begin(), transports_.end(),
+                     [](const auto& transport) { return transport->drained(); });
+}
+
+Result<std::uint32_t> Communicator::create_pre_mul_sum(reduce::DataType type, const void* scalar) {
+  CustomOperator made{type, {}, true};
+  std::memcpy(made.scalar.data(), scalar, reduce::element_size(type));
+  for (std::size_t i = 0; i < operators_.size(); ++i) {
+    if (operators_[i].used) continue;
+    operators_[i] = made;
+    return static_cast<std::uint32_t>(kFirstCustomOperator + i);
+  }
+  if (operators_.size() >= 65536) {
+    return make_error(Code::kInvalidUsage, "65536 operators are alive on this communicator: destroy some");
+  }
+  operators_.push_back(made);
+  return static_cast<std::uint32_t>(kFirstCustomOperator + operators_.size() - 1);
+}
+
+Status Communicator::destroy_operator(std::uint32_t op) {
+  const std::uint32_t index = op - kFirstCustomOperator;
+  if (op < kFirstCustomOperator || index >= operators_.size() || !operators_[index].used) {
+    return make_error(Code::kInvalidArgument, "op is {}: not a live operator made on this communicator",
+                      op);
+  }
+  operators_[index].used = false;
+  return {};
+}
+
+}  // namespace rocenante

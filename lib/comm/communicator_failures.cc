@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ends a wait other than a signal: dead peers, silence, deadlines, aborts (the failure contract).
+#include <time.h>
+
+#include <algorithm>
+
+#include "lib/base/log.h"
+#include "lib/comm/call_text.h"
+#include "lib/comm/communicator.h"
+
+namespace rocenante {
+namespace {
+
+// How long a call waits for another thread to take up the ranks that now seem to be this thread's.
+constexpr std::uint64_t kDriverGraceNs = 200'000'000;
+
+void nap() {
+  const timespec pause{0, 1'000'000};
+  ::nanosleep(&pause, nullptr);
+}
+
+}  // namespace
+
+Status Communicator::async_error() const {
+  return abort_.raised() ? abort_.status() : Status();
+}
+
+void Communicator::abort(protocol::AbortCause cause, Status status) {
+  const std::string text = status.text();
+  if (!abort_.raise(cause, std::move(status))) return;
+  log_warn(rank_, "{}", text);
+  if (control_ != nullptr) control_->broadcast_abort(abort_.word(), text);
+  wake_own_thread();
+}
+
+void Communicator::abort_by_user() {
+  abort({protocol::AbortReason::kExplicit, rank_, epoch_},
+        make_error(Code::kRemoteError, "rank {} aborted the communicator", rank_));
+}
+
+void Communicator::wake_own_thread() {
+  if (inbox_ == nullptr) return;
+  auto* const own =
+      reinterpret_cast<protocol::WakeLine*>(inbox_->address() + protocol::Geometry::wake_offset());
+  env_.fence();
+  protocol::notify_if_sleeping(env_, own);
+}
+
+std::uint64_t Communicator::last_signal(std::uint32_t peer) const {
+  const protocol::PeerLink& link = links_[peer];
+  return std::max(env_.load_acquire(&link.inbound[0]->epoch), env_.load_acquire(&link.inbound[1]->epoch));
+}
+
+std::string Communicator::describe_wait(std::uint64_t epoch, std::uint32_t peer) const {
+  return fmt::format("{}, epoch {}, waiting for rank {} over {} (its last signal was epoch {})",
+                     describe_call(current_), epoch, peer, transport_names_[peer], last_signal(peer));
+}
+
+void Communicator::look_after(Operation& operation, std::uint64_t waited_ns) {
+  const std::uint64_t epoch = operation.epoch();
+  const std::uint32_t missing = operation.missing();
+  if (missing >= ranks_ || missing == rank_) return;
+  // Acquire: whatever the peer stored before it ended is visible to the look at its signal that follows, so
+  // a rank that signalled and left harms nobody (failure rule 5).
+  if (absent_count_.load(std::memory_order_acquire) != 0) {
+    for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+      if (!absences_[peer].absent.load(std::memory_order_acquire) || last_signal(peer) >= epoch) continue;
+      abort({protocol::AbortReason::kPeerGone, peer, epoch},
+            make_error(Code::kRemoteError, "rank {} {}: needed by {}", peer, absences_[peer].text,
+                       describe_wait(epoch, peer)));
+      return;
+    }
+  }
+  if (waited_ns >= timeout_ns()) {
+    abort({protocol::AbortReason::kDeadline, missing, epoch},
+          make_error(Code::kTimeout, "rank {} did not come within {:.3f} s: {}", missing,
+                     static_cast<double>(timeout_ns()) / 1e9, describe_wait(epoch, missing)));
+    return;
+  }
+  if (waited_ns < suspect_ns_) return;
+  const std::uint64_t heard = control_->last_heard_ns(missing);
+  const std::uint64_t now = monotonic_ns();
+  if (now > heard && now - heard >= suspect_ns_) {
+    abort({protocol::AbortReason::kSuspect, missing, epoch},
+          make_error(Code::kRemoteError, "rank {} has been silent for {:.0f} s: {}", missing,
+                     static_cast<double>(now - heard) / 1e9, describe_wait(epoch, missing)));
+  }
+}
+
+void Communicator::note_absence(std::uint32_t rank, std::string text) {
+  if (rank >= ranks_ || rank == rank_) return;
+  Absence& absence = absences_[rank];
+  if (absence.absent.load(std::memory_order_relaxed)) return;  // the monitor thread alone writes
+  absence.text = std::move(text);
+  // Release: text before flag, flag before count.
+  absence.absent.store(true, std::memory_order_release);
+  absent_count_.fetch_add(1, std::memory_order_release);
+  wake_own_thread();
+}
+
+void Communicator::on_gone(std::uint32_t rank, std::string_view how) {
+  log_info(rank_, "rank {} is gone: {}", rank, how);
+  note_absence(rank, fmt::format("is gone ({})", how));
+}
+
+void Communicator::on_left(std::uint32_t rank) {
+  note_absence(rank, "has left the communicator");
+}
+
+void Communicator::on_abort(std::uint32_t from, std::uint64_t word, std::string_view text) {
+  protocol::AbortCause cause = protocol::unpack_abort(word);
+  const bool mine_to_report = cause.reason == protocol::AbortReason::kMismatch;
+  Status status = make_error(mine_to_report ? Code::kInvalidUsage : Code::kRemoteError,
+                             "{} (reported by rank {})", text, from);
+  if (!abort_.raise(cause, std::move(status))) return;
+  log_warn(rank_, "{} (reported by rank {})", text, from);
+  wake_own_thread();
+}
+
+void Communicator::on_control_lost(std::string_view how) {
+  log_warn(rank_, "the control network is lost ({}); calls go on, a dead peer will be noticed late", how);
+}
+
+Status Communicator::check_driver() {
+  const std::uint64_t self = thread_number();
+  if (driver_->thread.load(std::memory_order_relaxed) != self) {
+    driver_->thread.store(self, std::memory_order_relaxed);
+    drivers_checked_ = false;
+  }
+  if (drivers_checked_) return {};
+  // Ranks made by one thread may be handed to others, which first shows when those call: give them a
+  // moment.
+  const std::uint64_t limit = monotonic_ns() + kDriverGraceNs;
+  for (;;) {
+    bool ours = false;
+    for (const auto& neighbour : neighbours_) {
+      ours = ours || neighbour->thread.load(std::memory_order_relaxed) == self;
+    }
+    if (!ours) break;
+    if (monotonic_ns() >= limit) {
+      return make_error(
+          Code::kInvalidUsage,
+          "this thread also holds other ranks of the communicator, which could never answer: put the "
+          "calls of all of them between rcnGroupStart and rcnGroupEnd");
+    }
+    nap();
+  }
+  drivers_checked_ = true;
+  return {};
+}
+
+}  // namespace rocenante

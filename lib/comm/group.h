@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Groups: calls of one thread between start and end, performed together by the end.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lib/base/config.h"
+#include "lib/base/status.h"
+#include "lib/comm/communicator.h"
+#include "lib/comm/unique_id.h"
+
+namespace rocenante {
+
+// An initialisation to be done; `handle` is where the caller wants its communicator.
+struct PendingInit {
+  void** handle;
+  UniqueId id;
+  std::uint32_t rank;
+  std::uint32_t ranks;
+  Config config;
+};
+
+// The calling thread's group.
+class CallGroup {
+ public:
+  static CallGroup& of_this_thread();
+
+  bool open() const { return depth_ != 0; }
+  void start() { ++depth_; }
+  // The outermost end performs everything; returns the first error.
+  Status end();
+
+  void add(PendingInit init) { inits_.push_back(std::move(init)); }
+  void add(void* handle, const AllReduceCall& call) { calls_.push_back({handle, call}); }
+
+ private:
+  struct PendingCall {
+    void* handle;
+    AllReduceCall call;
+  };
+
+  Status run_inits(std::vector<PendingInit> inits);
+  Status run_calls(const std::vector<PendingCall>& calls);
+
+  unsigned depth_ = 0;
+  std::vector<PendingInit> inits_;
+  std::vector<PendingCall> calls_;
+};
+
+// Makes the communicator and its handle.
+Status initialise(const PendingInit& init);
+
+}  // namespace rocenante

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The protocol's Env and Group for host memory: the calling thread alone drives a round.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+#include "lib/protocol/mutation.h"
+
+namespace rocenante {
+
+inline std::uint64_t monotonic_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+inline void cpu_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // yield is a no-op on most cores
+#endif
+}
+
+class HostEnv {
+ public:
+  static constexpr protocol::Mutation kMutation = protocol::Mutation::kNone;
+
+  template <class T>
+  T load_acquire(const T* word) const {
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+  }
+  template <class T>
+  T load_relaxed(const T* word) const {
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+  }
+  template <class T>
+  void store_release(T* word, T value) const {
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+  }
+  template <class T>
+  void store_relaxed(T* word, T value) const {
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+  }
+  template <class T>
+  T fetch_add(T* word, T value) const {
+    return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+  }
+
+  void copy(void* to, const void* from, std::uint64_t bytes) const {
+    // The smallest messages are the most frequent; a call of memcpy costs more than they do.
+    if (bytes == 8) {
+      std::memcpy(to, from, 8);
+    } else if (bytes == 4) {
+      std::memcpy(to, from, 4);
+    } else {
+      std::memcpy(to, from, bytes);
+    }
+  }
+
+  void fence() const {
+#if defined(ROCENANTE_TSAN)
+    // ThreadSanitizer knows no fences; a read-modify-write of one shared word orders at least as much.
+    static std::atomic<int> word{0};
+    word.fetch_add(1, std::memory_order_seq_cst);
+#else
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+  }
+
+  // The words lie in memory shared between processes: no FUTEX_PRIVATE_FLAG.
+  void wait(const std::uint32_t* word, std::uint32_t expected, std::uint64_t limit_ns) const {
+    const timespec limit{static_cast<time_t>(limit_ns / 1'000'000'000u),
+                         static_cast<long>(limit_ns % 1'000'000'000u)};
+    ::syscall(SYS_futex, word, FUTEX_WAIT, expected, &limit, nullptr, 0);
+  }
+  void notify(const std::uint32_t* word) const {
+    ::syscall(SYS_futex, word, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
+  }
+};
+
+// One thread.
+class SoloGroup {
+ public:
+  static constexpr std::uint32_t id() { return 0; }
+  static constexpr std::uint32_t size() { return 1; }
+  static constexpr void sync() {}
+  template <class T>
+  static constexpr T broadcast(T value) {
+    return value;
+  }
+};
+
+}  // namespace rocenante

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which transport reaches which peer: a pure function of what all ranks know of each other, so that all
+// decide alike (protocol rule 7).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transports/transport.h"
+
+namespace rocenante {
+
+// The name of the transport to each peer, in rank order; "self" for the own rank. `setting` is
+// ROCENANTE_TRANSPORT. The error names the first pair, over all ranks, that nothing can connect.
+Result<std::vector<std::string>> choose_transports(const TransportCatalog& catalog,
+                                                   std::string_view setting, std::uint32_t rank,
+                                                   std::span<const HostIdentity> ranks);
+
+// Ranks on the same host as `rank`, itself included.
+std::uint32_t ranks_on_host(std::uint32_t rank, std::span<const HostIdentity> ranks);
+
+// Processors this thread may run on; at least 1.
+std::uint32_t usable_processors();
+
+}  // namespace rocenante
