@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Death, leaving and aborting of real processes over shared memory, with timeouts at their defaults.
+#include <dirent.h>
+#include <rocenante/rocenante.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <new>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/world.h"
+
+namespace {
+
+using namespace std::chrono_literals;
+using rocenante::test::Ended;
+using rocenante::test::failure;
+using rocenante::test::Process;
+using rocenante::test::Rank;
+using rocenante::test::start_processes;
+using rocenante::test::wait_for;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPatience = 120s;  // a hang, not a speed limit
+
+// Words shared by a test and its forked ranks.
+struct Board {
+  std::atomic<int> ready{0};
+  std::atomic<int> go{0};
+  std::atomic<std::int64_t> killed_at_ms{0};
+};
+
+class SharedBoard {
+ public:
+  SharedBoard()
+      : board_(new (::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                           0)) Board) {}
+  ~SharedBoard() { ::munmap(board_, sizeof(Board)); }
+  Board* operator->() const { return board_; }
+  Board& operator*() const { return *board_; }
+
+ private:
+  Board* board_;
+};
+
+std::int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count();
+}
+
+void wait_until(const std::atomic<int>& word, int value) {
+  while (word.load() < value) std::this_thread::sleep_for(1ms);
+}
+
+std::string sum_once(Rank& self, float value) {
+  std::vector<float> data(1000, value);
+  return failure(
+      rcnAllReduce(data.data(), data.data(), data.size(), rcnFloat, rcnSum, self.comm(), nullptr),
+      "rcnAllReduce");
+}
+
+std::string sum_until_error(Rank& self) {
+  for (;;) {
+    if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
+  }
+}
+
+std::size_t names_in_dev_shm() {
+  std::size_t names = 0;
+  if (DIR* const directory = ::opendir("/dev/shm"); directory != nullptr) {
+    while (::readdir(directory) != nullptr) ++names;
+    ::closedir(directory);
+  }
+  return names;
+}
+
+void kill_and_note(Process& victim, Board& board) {
+  board.killed_at_ms = now_ms();
+  ::kill(victim.pid, SIGKILL);
+  const Ended ended = wait_for(victim, kPatience);
+  REQUIRE(ended.signal == SIGKILL);
+}
+
+// Every survivor must have said, by itself and in time, that rank 2 is gone. `seconds` is 5 by contract;
+// sanitizers slow the whole machine, not the notice.
+void require_named_rank_2(std::vector<Process>& processes, const Board& board) {
+  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    if (rank == 2) continue;
+    const Ended ended = wait_for(processes[rank], kPatience);
+    INFO("rank " << rank << ": " << ended.text);
+    REQUIRE(ended.exited);
+    REQUIRE(ended.code == 1);
+    REQUIRE(ended.text.find("rank 2") != std::string::npos);
+    REQUIRE(ended.text.find("at ") == 0);
+    const std::int64_t noticed = std::stoll(ended.text.substr(3));
+    REQUIRE(noticed - board.killed_at_ms.load() < 5000);
+  }
+}
+
+std::string stamped(const std::string& error) {
+  return "at " + std::to_string(now_ms()) + " " + error;
+}
+
+}  // namespace
+
+TEST_CASE("A rank killed in a loop of all-reduces is named by every survivor", "[processes]") {
+  const SharedBoard board;
+  const std::size_t names = names_in_dev_shm();
+  std::vector<Process> processes = start_processes(4, "", [&](Rank& self) {
+    if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
+    ++board->ready;
+    return stamped(sum_until_error(self));
+  });
+  wait_until(board->ready, 4);
+  kill_and_note(processes[2], *board);
+  require_named_rank_2(processes, *board);
+  REQUIRE(names_in_dev_shm() <= names);
+}
+
+TEST_CASE("A rank killed while the others already wait for it is named", "[processes]") {
+  const SharedBoard board;
+  std::vector<Process> processes = start_processes(4, "", [&](Rank& self) {
+    if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
+    ++board->ready;
+    if (self.rank() == 2) {
+      for (;;) ::pause();  // never joins the second call
+    }
+    return stamped(sum_until_error(self));
+  });
+  wait_until(board->ready, 4);
+  std::this_thread::sleep_for(50ms);  // lets waiters reach yield and sleep; correct without it
+  kill_and_note(processes[2], *board);
+  require_named_rank_2(processes, *board);
+}
+
+TEST_CASE("A rank killed while all are idle is named by the next call, not before", "[processes]") {
+  const SharedBoard board;
+  std::vector<Process> processes = start_processes(4, "", [&](Rank& self) {
+    if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
+    ++board->ready;
+    wait_until(board->go, 1);
+    rcnResult_t state;
+    if (rcnCommGetAsyncError(self.comm(), &state) != rcnSuccess || state != rcnSuccess) {
+      return std::string("a death that nobody needed was reported as an error");
+    }
+    return stamped(sum_once(self, 1.0f));
+  });
+  wait_until(board->ready, 4);
+  kill_and_note(processes[2], *board);
+  board->killed_at_ms = now_ms();
+  board->go = 1;
+  require_named_rank_2(processes, *board);
+}
+
+TEST_CASE("Ranks leave right after their last call, with and without destroy, and harm nobody",
+          "[processes]") {
+  const int rounds = std::getenv("ROCENANTE_TEST_LEAVING_ROUNDS") != nullptr
+                         ? std::atoi(std::getenv("ROCENANTE_TEST_LEAVING_ROUNDS"))
+                         : 40;
+  const unsigned seed = 20261130;
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < rounds; ++round) {
+    const unsigned manner = random();
+    const int ranks = 2 + static_cast<int>(random() % 3);
+    std::vector<Process> processes = start_processes(ranks, "", [&](Rank& self) {
+      for (int call = 0; call < 3; ++call) {
+        if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
+      }
+      std::mt19937 own(manner + static_cast<unsigned>(self.rank()));
+      if ((own() & 1) != 0) ::usleep(own() % 3000);
+      if ((manner >> self.rank() & 1) != 0) {
+        self.release();
+        ::_exit(0);
+      }
+      return failure(rcnCommDestroy(self.release()), "rcnCommDestroy");
+    });
+    for (Process& process : processes) {
+      const Ended ended = wait_for(process, kPatience);
+      INFO("round " << round << ": " << ended.text);
+      REQUIRE(ended.exited);
+      REQUIRE(ended.code == 0);
+    }
+  }
+}
+
+TEST_CASE("Abort frees a blocked call and tells every peer", "[processes]") {
+  const SharedBoard board;
+  std::vector<Process> processes = start_processes(3, "", [&](Rank& self) -> std::string {
+    if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
+    if (self.rank() != 0) return sum_once(self, 1.0f);  // rank 0 never joins
+    ++board->ready;
+    rcnComm_t const comm = self.release();
+    return failure(rcnCommAbort(comm), "rcnCommAbort");
+  });
+  REQUIRE(wait_for(processes[0], kPatience).code == 0);
+  for (std::size_t rank : {1u, 2u}) {
+    const Ended ended = wait_for(processes[rank], kPatience);
+    INFO(ended.text);
+    REQUIRE(ended.code == 1);
+    REQUIRE(ended.text.find("rank 0 aborted") != std::string::npos);
+  }
+}
+
+TEST_CASE("A living peer that does not come is a timeout naming it", "[processes]") {
+  const SharedBoard board;
+  std::vector<Process> processes = start_processes(
+      2, "ROCENANTE_TIMEOUT_S=0.3;ROCENANTE_FIRST_OP_TIMEOUT_S=60", [&](Rank& self) -> std::string {
+        if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
+        if (self.rank() == 0) {
+          const std::string error = sum_once(self, 1.0f);
+          board->go = 1;
+          return error;
+        }
+        wait_until(board->go, 1);
+        return "";
+      });
+  const Ended waiting = wait_for(processes[0], kPatience);
+  INFO(waiting.text);
+  REQUIRE(waiting.code == 1);
+  REQUIRE(waiting.text.find("timeout") != std::string::npos);
+  REQUIRE(waiting.text.find("rank 1 did not come within 0.300 s") != std::string::npos);
+  REQUIRE(wait_for(processes[1], kPatience).code == 0);
+}
+
+TEST_CASE("Ranks on one thread need a group and work in one", "[group]") {
+  rcnUniqueId id;
+  ::setenv("ROCENANTE_SOCKET_IFNAME", "=lo", 1);
+  REQUIRE(rcnGetUniqueId(&id) == rcnSuccess);
+  rcnComm_t comms[3] = {};
+  REQUIRE(rcnGroupStart() == rcnSuccess);
+  for (int rank = 0; rank < 3; ++rank) REQUIRE(rcnCommInitRank(&comms[rank], 3, id, rank) == rcnSuccess);
+  REQUIRE(comms[0] == nullptr);
+  REQUIRE(rcnGroupEnd() == rcnSuccess);
+
+  float alone = 1.0f;
+  REQUIRE(rcnAllReduce(&alone, &alone, 1, rcnFloat, rcnSum, comms[0], nullptr) == rcnInvalidUsage);
+  REQUIRE(std::string(rcnGetLastError(nullptr)).find("rcnGroupStart") != std::string::npos);
+
+  for (const std::size_t count : {1u, 100u, 100000u}) {
+    std::vector<std::vector<float>> data;
+    for (int rank = 0; rank < 3; ++rank) data.emplace_back(count, static_cast<float>(rank + 1));
+    REQUIRE(rcnGroupStart() == rcnSuccess);
+    for (int call = 0; call < 2;
+         ++call) {  // issue order per communicator: the second sums the first's results
+      for (std::size_t rank = 0; rank < 3; ++rank) {
+        float* const buffer = data[rank].data();
+        REQUIRE(rcnAllReduce(buffer, buffer, count, rcnFloat, rcnSum, comms[rank], nullptr) == rcnSuccess);
+      }
+    }
+    REQUIRE(rcnGroupEnd() == rcnSuccess);
+    for (const auto& buffer : data) {
+      for (const float value : buffer) REQUIRE(value == 18.0f);
+    }
+  }
+  for (rcnComm_t comm : comms) REQUIRE(rcnCommDestroy(comm) == rcnSuccess);
+}
+
+TEST_CASE("A communicator made before a fork is refused in the child and lives on in the parent",
+          "[fork]") {
+  rcnUniqueId id;
+  ::setenv("ROCENANTE_SOCKET_IFNAME", "=lo", 1);
+  REQUIRE(rcnGetUniqueId(&id) == rcnSuccess);
+  rcnComm_t comm = nullptr;
+  REQUIRE(rcnCommInitRank(&comm, 1, id, 0) == rcnSuccess);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    float value = 1.0f;
+    const bool refused =
+        rcnAllReduce(&value, &value, 1, rcnFloat, rcnSum, comm, nullptr) == rcnInvalidUsage;
+    const bool destroyed = rcnCommDestroy(comm) == rcnInvalidUsage;
+    ::_exit(refused && destroyed ? 0 : 1);
+  }
+  Process process{child, ::dup(0)};
+  const Ended ended = wait_for(process, kPatience);
+  REQUIRE(ended.exited);
+  REQUIRE(ended.code == 0);
+  float value = 2.0f;
+  REQUIRE(rcnAllReduce(&value, &value, 1, rcnFloat, rcnSum, comm, nullptr) == rcnSuccess);
+  REQUIRE(value == 2.0f);
+  REQUIRE(rcnCommDestroy(comm) == rcnSuccess);
+}
