@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What happens to our sockets when the process forks: the child drops every one, so that the death of the
+// parent is still seen by its peers and the child never speaks for it.
+//
+// A dropped descriptor's number stays taken (by an idle eventfd), so that objects the child inherited may
+// be destroyed, or leaked, without closing a descriptor that somebody else has opened since.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/base/handle.h"
+
+namespace rocenante::net {
+
+// Counts the forks between the first process and this one. An object that notes it when it is made can tell
+// later whether it was inherited. Any thread; one plain load.
+std::uint64_t fork_generation();
+
+// Called around fork() by the forking thread: prepare locks, parent and child unlock. Ones added later are
+// prepared first; all come before this file's own lock. `hooks` must have static storage; at most
+// kMaxForkHooks, checked by an assertion.
+struct ForkHooks {
+  void (*prepare)();
+  void (*parent)();
+  void (*child)();
+};
+inline constexpr int kMaxForkHooks = 8;
+void add_fork_hooks(const ForkHooks* hooks);
+
+// Sockets, eventfds, epoll instances that a child of fork() must not share.
+struct SocketFdTraits {
+  using Value = int;
+  static Value empty() { return -1; }
+  static void release(Value fd);
+};
+using SocketFd = Owned<SocketFdTraits>;
+
+namespace detail {
+void lock_descriptors();
+void unlock_descriptors();
+void note_descriptor(int fd);
+}  // namespace detail
+
+// Runs OPEN, which returns a descriptor or -1 with errno set (kept), and notes the result as one that
+// children drop. Both are one step as seen by fork(), so OPEN must not block.
+template <class Open>
+SocketFd open_socket(Open open) {
+  detail::lock_descriptors();
+  const int fd = open();
+  if (fd >= 0) detail::note_descriptor(fd);
+  detail::unlock_descriptors();
+  return SocketFd(fd);
+}
+
+}  // namespace rocenante::net
