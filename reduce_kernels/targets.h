@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which SIMD targets are built, and what each of them defines. Every vector file includes this before any
+// Highway header. Highway is used for its operations and for foreach_target.h only: no part of its library
+// is linked, and no -m flag is given, which would let wide instructions leak into shared inline functions.
+#pragma once
+
+#include "reduce_kernels/reduce.h"
+
+// HWY_SCALAR and HWY_EMU128 are Highway's own fallbacks: it insists on one as baseline, the vector files
+// compile to nothing for it.
+#define HWY_DISABLED_TARGETS (~(HWY_AVX3 | HWY_AVX2 | HWY_SSE4 | HWY_NEON | HWY_EMU128 | HWY_SCALAR))
+// Not needed, so neither asked of the processor nor within the compiler's reach.
+#define HWY_DISABLE_PCLMUL_AES
+#define HWY_DISABLE_BMI2_FMA
+// Highway's debug assertions call a function of its library.
+#define HWY_IS_DEBUG_BUILD 0
+
+// True in the passes over a vector file whose code is wanted.
+#define ROCENANTE_VECTOR_TARGET (HWY_TARGET & (HWY_AVX3 | HWY_AVX2 | HWY_SSE4 | HWY_NEON))
+
+// The families of kernels of one target; each fills its part of the table.
+#define ROCENANTE_DECLARE_FAMILIES(target_namespace) \
+  namespace target_namespace {                       \
+  void add_float_kernels(Kernels& kernels);          \
+  void add_half_kernels(Kernels& kernels);           \
+  void add_fp8_kernels(Kernels& kernels);            \
+  void add_integer_kernels(Kernels& kernels);        \
+  void add_order_kernels(Kernels& kernels);          \
+  }
+
+namespace rocenante::reduce {
+ROCENANTE_DECLARE_FAMILIES(N_AVX3)
+ROCENANTE_DECLARE_FAMILIES(N_AVX2)
+ROCENANTE_DECLARE_FAMILIES(N_SSE4)
+ROCENANTE_DECLARE_FAMILIES(N_NEON)
+}  // namespace rocenante::reduce
