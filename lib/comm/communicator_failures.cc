@@ -119,6 +119,11 @@ void Communicator::on_abort(std::uint32_t from, std::uint64_t word, std::string_
 }
 
 void Communicator::on_control_lost(std::string_view how) {
+  // Without rank 0 no later call can succeed anyway; what is in progress ends as usual.
+  if (absences_[0].absent.load(std::memory_order_relaxed)) {
+    log_info(rank_, "the control network has ended ({})", how);
+    return;
+  }
   log_warn(rank_, "the control network is lost ({}); calls go on, a dead peer will be noticed late", how);
 }
 

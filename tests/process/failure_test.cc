@@ -150,12 +150,16 @@ TEST_CASE("A rank killed while all are idle is named by the next call, not befor
     if (rcnCommGetAsyncError(self.comm(), &state) != rcnSuccess || state != rcnSuccess) {
       return std::string("a death that nobody needed was reported as an error");
     }
+    ++board->ready;
+    wait_until(board->go, 2);
     return stamped(sum_once(self, 1.0f));
   });
   wait_until(board->ready, 4);
   kill_and_note(processes[2], *board);
-  board->killed_at_ms = now_ms();
   board->go = 1;
+  wait_until(board->ready, 7);
+  board->killed_at_ms = now_ms();
+  board->go = 2;
   require_named_rank_2(processes, *board);
 }
 
