@@ -24,8 +24,8 @@
 #include "reduce_kernels/scalar.h"
 #include "reduce_kernels/tree.h"
 
-// For the pieces that a loop holds many copies of. Inlining them is most of its speed; under AddressSanitizer
-// it is minutes of compiling.
+// For the pieces that a loop holds many copies of. Inlining them is most of its speed; under
+// AddressSanitizer it is minutes of compiling.
 #undef ROCENANTE_VECTOR_INLINE
 #if defined(__SANITIZE_ADDRESS__)
 #define ROCENANTE_VECTOR_INLINE HWY_NOINLINE
