@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "lib/comm/control.h"
+#include "lib/comm/rendezvous_messages.h"
+#include "lib/net/handshake.h"
 
 namespace rocenante::test {
 
@@ -139,6 +141,26 @@ inline Stars join_all(const UniqueId& id, std::uint32_t nranks, const Config& co
   return result;
 }
 
+// Joins without the rest of a rank: authenticated, but free to misbehave afterwards. Empty on failure.
+inline net::SocketFd bare_join(const UniqueId& id, std::uint32_t rank, std::uint32_t nranks,
+                               const Config& config) {
+  const UniqueIdContents contents = decode_unique_id(id).take();
+  net::SocketFd fd = net::connect_to(contents.rendezvous, patience()).take();
+  if (!net::handshake_client(fd.get(), contents.secret, {kJoinPurpose, rank, ""}, patience()).ok())
+    return {};
+  JoinMessage message;
+  message.version = build_version();
+  message.rank = rank;
+  message.nranks = nranks;
+  message.agreed_settings = config.agreed_text();
+  message.host = "bare";
+  message.pid = 1;
+  const std::string frame =
+      net::encode_frame(static_cast<std::uint16_t>(RootMessage::kJoin), encode_join(message));
+  if (!net::send_all(fd.get(), frame, patience(), "root").ok()) return {};
+  return fd;
+}
+
 // A forked process that runs `body` and exits with its result, without the parent's destructors; killed
 // and reaped at the latest when this is destroyed.
 class Child {
@@ -184,8 +206,6 @@ class Pipe {
     }
     return true;
   }
-  // For ends that the other process is to be the only owner of.
-  void close_write() { write_.reset(); }
 
  private:
   Fd read_;
