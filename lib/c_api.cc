@@ -137,7 +137,9 @@ Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, rcnDa
   RCN_TRY(check_type_and_op(datatype, op));
   const AllReduceCall call{sendbuff, recvbuff, count, static_cast<rocenante::reduce::DataType>(datatype),
                            static_cast<std::uint32_t>(op)};
-  RCN_ASSIGN(ExclusiveUse use, ExclusiveUse::begin(comm));
+  ExclusiveUse use(comm);
+  if (!use) [[unlikely]]
+    return ExclusiveUse::refusal(comm);
   if (stream != nullptr) RCN_TRY(rocenante::host_device().check_stream(stream));
   RCN_TRY(use->check(call));
   if (count == 0) return use->async_error();
@@ -315,7 +317,9 @@ rcnResult_t rcnRedOpCreatePreMulSum(rcnRedOp_t* op, void* scalar, rcnDataType_t 
                         "residence is {}: only rcnScalarHostImmediate (1) is supported",
                         static_cast<int>(residence));
     }
-    RCN_ASSIGN(ExclusiveUse use, ExclusiveUse::begin(comm));
+    ExclusiveUse use(comm);
+    if (!use) [[unlikely]]
+      return ExclusiveUse::refusal(comm);
     RCN_ASSIGN(const std::uint32_t made,
                use->create_pre_mul_sum(static_cast<rocenante::reduce::DataType>(datatype), scalar));
     *op = static_cast<rcnRedOp_t>(made);
@@ -325,7 +329,9 @@ rcnResult_t rcnRedOpCreatePreMulSum(rcnRedOp_t* op, void* scalar, rcnDataType_t 
 
 rcnResult_t rcnRedOpDestroy(rcnRedOp_t op, rcnComm_t comm) {
   return guarded([&]() -> Status {
-    RCN_ASSIGN(ExclusiveUse use, ExclusiveUse::begin(comm));
+    ExclusiveUse use(comm);
+    if (!use) [[unlikely]]
+      return ExclusiveUse::refusal(comm);
     return use->destroy_operator(static_cast<std::uint32_t>(op));
   });
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what no compiler does: licence line, length of files, white space, words that do not belong here."""
+"""Checks what no compiler does: licence line, length of files, white space, words that do not belong here,
+links between documents."""
 import re
 
 import source_files
@@ -25,6 +26,17 @@ WORDS = [
 ]
 # The only place that must spell the words out.
 WORDS_EXEMPT = {"scripts/check_sources.py", "tests/lint/checks_test.py"}
+
+
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+def check_links(root, path, text):
+    """Links to files, which must exist. Code blocks are not links."""
+    prose = re.sub(r"^```.*?^```", lambda match: "\n" * match[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
+    for match in LINK.finditer(prose):
+        if "://" not in match[1] and not (root / path.parent / match[1]).exists():
+            yield f"{path}:{prose.count(chr(10), 0, match.start()) + 1}: '{match[1]}' does not exist"
 
 
 def check_text(path, text):
@@ -62,6 +74,8 @@ def check(root):
         text = source_files.read(root, path)
         if text is not None and path.name not in NOT_OURS and path.suffix != ".svg":
             findings += check_text(path, text)
+            if path.suffix == ".md":
+                findings += check_links(root, path, text)
     return findings
 
 

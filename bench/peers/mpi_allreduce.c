@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All-reduce of floats by the MPI it is compiled with, timed as `rocenante perf --fresh` times ours: each call on each
- * rank, no barrier between calls, every element of the send buffer rewritten before each call outside the timed span;
- * the slowest rank's median is reported.
+ * All-reduce of floats by the MPI it is compiled with, timed as `rocenante perf --fresh` times ours: each
+ * call on each rank, no barrier between calls, every element of the send buffer rewritten before each call
+ * outside the timed span; the slowest rank's median is reported.
  *
  *   mpi_allreduce ITERATIONS WARMUP BYTES...
  *
- * Prints one line per size: BYTES P50_US WRONG. ITERATIONS is for the smallest sizes; large ones get fewer. */
+ * Prints one line per size: BYTES P50_US WRONG. ITERATIONS is for the smallest sizes; large ones get fewer.
+ */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -29,6 +29,11 @@ std::string_view code_name(Code code) {
   return "unknown code";
 }
 
+const std::string& Status::text() const {
+  static const std::string none;
+  return ok() ? none : error_->text;
+}
+
 Status system_error(int error, std::string_view what) {
   return make_error(Code::kSystemError, "{}: {} (errno {})", what, std::generic_category().message(error),
                     error);

@@ -8,6 +8,7 @@
 
 #include <cassert>
 #include <cerrno>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,19 +32,32 @@ enum class Code : int {
 // Name of a code, as in "InvalidArgument".
 std::string_view code_name(Code code);
 
+// One pointer, null for success, so that the calls that succeed pay next to nothing for it.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string text) : code_(code), text_(std::move(text)) {}
+  Status(Code code, std::string text)
+      : error_(code == Code::kSuccess ? nullptr
+                                      : std::make_unique<const Error>(Error{code, std::move(text)})) {}
+  Status(const Status& other)
+      : error_(other.error_ == nullptr ? nullptr : std::make_unique<const Error>(*other.error_)) {}
+  Status& operator=(const Status& other) { return *this = Status(other); }
+  Status(Status&&) = default;
+  Status& operator=(Status&&) = default;
+  ~Status() = default;
 
   static Status success() { return {}; }
-  bool ok() const { return code_ == Code::kSuccess; }
-  Code code() const { return code_; }
-  const std::string& text() const { return text_; }
+  bool ok() const { return error_ == nullptr; }
+  Code code() const { return ok() ? Code::kSuccess : error_->code; }
+  // Empty for success.
+  const std::string& text() const;
 
  private:
-  Code code_ = Code::kSuccess;
-  std::string text_;
+  struct Error {
+    Code code;
+    std::string text;
+  };
+  std::unique_ptr<const Error> error_;
 };
 
 template <class... Args>

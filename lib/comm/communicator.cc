@@ -44,7 +44,6 @@ Communicator::Communicator(std::uint32_t rank, std::uint32_t ranks, Config confi
       timeout_ns_(config_.nanoseconds(Key::kTimeoutS)),
       first_timeout_ns_(config_.nanoseconds(Key::kFirstOpTimeoutS)),
       suspect_ns_(config_.nanoseconds(Key::kSuspectS)),
-      chunk_bytes_(config_.integer(Key::kChunkBytes)),
       absences_(std::make_unique<Absence[]>(ranks)),
       driver_(std::make_shared<Driver>()) {}
 
@@ -207,6 +206,9 @@ void Communicator::link_unmapped(std::uint32_t peer) {
 void Communicator::build_lane() {
   const bool all_mapped = std::all_of(transports_.begin(), transports_.end(),
                                       [](const auto& transport) { return transport->caps().maps_memory; });
+  // Rounds that nobody copies out of stay in the cache; the others pay for each round with a signal.
+  const std::uint64_t chunk = std::min(config_.integer(Key::kChunkBytes), geometry_.slot_bytes);
+  piece_bytes_ = (all_mapped ? chunk : geometry_.slot_bytes) / 16 * 16;
   lane_.rank = rank_;
   lane_.ranks = ranks_;
   lane_.rails = 1;
@@ -243,10 +245,6 @@ void Communicator::leave() {
 
 Communicator::~Communicator() {
   leave();
-}
-
-bool Communicator::inherited() const {
-  return net::fork_generation() != fork_generation_;
 }
 
 }  // namespace rocenante

@@ -21,6 +21,7 @@
 #include "lib/comm/unique_id.h"
 #include "lib/comm/wait_policy.h"
 #include "lib/device/device.h"
+#include "lib/net/fork.h"
 #include "lib/protocol/one_shot.h"
 #include "reduce_kernels/reduce.h"
 #include "transports/transport.h"
@@ -93,7 +94,7 @@ class Communicator final : private ControlListener {
   void set_driver(std::uint64_t thread) { driver_->thread.store(thread, std::memory_order_relaxed); }
 
   // True if this process was forked after the communicator was made.
-  bool inherited() const;
+  bool inherited() const { return net::fork_generation() != fork_generation_; }
 
   // Counters and identity as one JSON line.
   std::string stats_line() const;
@@ -130,7 +131,15 @@ class Communicator final : private ControlListener {
   void build_lane();
   void leave();
 
-  Path plan(const AllReduceCall& call, protocol::Exchange* exchange, HostReduction* reduction) const;
+  // What one call does: decided before its first round.
+  struct CallPlan {
+    protocol::Exchange exchange;
+    HostReduction reduction;
+    Path path;
+  };
+  CallPlan plan(const AllReduceCall& call) const;
+  template <bool kScaled>
+  Status run(const AllReduceCall& call);
   template <class Op>
   protocol::Verdict drive(Op& operation);
   template <class Op>
@@ -159,7 +168,7 @@ class Communicator final : private ControlListener {
   std::uint64_t timeout_ns_ = 0;
   std::uint64_t first_timeout_ns_ = 0;
   std::uint64_t suspect_ns_ = 0;
-  std::uint64_t chunk_bytes_ = 0;
+  std::uint64_t piece_bytes_ = 0;  // most bytes of one round
 
   std::unique_ptr<ControlStar> control_;
   std::vector<HostIdentity> identities_;

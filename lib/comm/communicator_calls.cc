@@ -53,34 +53,27 @@ Status Communicator::check(const AllReduceCall& call) const {
 }
 
 // Decides by what all ranks share alone (protocol rule 7): sizes, type, operator and agreed settings.
-Path Communicator::plan(const AllReduceCall& call, protocol::Exchange* exchange,
-                        HostReduction* reduction) const {
+Communicator::CallPlan Communicator::plan(const AllReduceCall& call) const {
   const std::uint64_t element = reduce::element_size(call.type);
   const std::uint64_t bytes = call.count * element;
   const bool custom = call.op >= kFirstCustomOperator;
   const auto type = static_cast<std::size_t>(call.type);
-
-  reduction->reduce = kernels_->reduce[type][custom ? static_cast<std::size_t>(reduce::Operator::kSum)
-                                                    : static_cast<std::size_t>(call.op)];
-  reduction->element_bytes = element;
-  reduction->ranks = ranks_;
-  reduction->inputs = inputs_.data();
+  const auto op = custom ? static_cast<std::size_t>(reduce::Operator::kSum) : std::size_t{call.op};
+  const bool in_line = bytes <= protocol::kInlineBytes && !custom;
+  CallPlan plan{protocol::Exchange{call.input, call.output, bytes, piece_bytes_,
+                                   call_tag(Collective::kAllReduce, call.type,
+                                            custom ? kPreMulSumTag : call.op, call.count),
+                                   in_line, false},
+                HostReduction{kernels_->reduce[type][op], nullptr, {}, element, ranks_, inputs_.data()},
+                ranks_ == 1             ? Path::kLocal
+                : in_line               ? Path::kOneShotInline
+                : bytes <= piece_bytes_ ? Path::kOneShot
+                                        : Path::kOneShotRounds};
   if (custom) {
-    reduction->scale = kernels_->scale[type];
-    reduction->scalar = operators_[call.op - kFirstCustomOperator].scalar;
+    plan.reduction.scale = kernels_->scale[type];
+    plan.reduction.scalar = operators_[call.op - kFirstCustomOperator].scalar;
   }
-
-  const std::uint64_t largest =
-      lane_.all_mapped ? std::min(chunk_bytes_, geometry_.slot_bytes) : geometry_.slot_bytes;
-  exchange->input = call.input;
-  exchange->output = call.output;
-  exchange->bytes = bytes;
-  exchange->piece_bytes = largest / 16 * 16;
-  exchange->tag = call_tag(Collective::kAllReduce, call.type, custom ? kPreMulSumTag : call.op, call.count);
-  exchange->in_line = bytes <= protocol::kInlineBytes && !custom;
-  exchange->closing_round = false;
-  if (exchange->in_line) return Path::kOneShotInline;
-  return bytes <= exchange->piece_bytes ? Path::kOneShot : Path::kOneShotRounds;
+  return plan;
 }
 
 template <bool kScaled>
@@ -88,18 +81,22 @@ class Communicator::AllReduceOperation final : public Operation {
  public:
   using Protocol = protocol::OneShot<HostEnv, SoloGroup, HostPort, HostCombiner<kScaled>>;
 
-  AllReduceOperation(Communicator& comm, const protocol::Exchange& exchange, const HostReduction& reduction)
-      : reduction_(reduction),
+  // Counts the call.
+  AllReduceOperation(Communicator& comm, const AllReduceCall& call)
+      : plan_(comm.plan(call)),
         port_(comm),
-        combiner_(reduction_),
-        rounds_(comm.env_, group_, comm.lane_, port_, combiner_, 0, exchange) {}
+        combiner_(plan_.reduction),
+        rounds_(comm.env_, group_, comm.lane_, port_, combiner_, 0, plan_.exchange) {
+    comm.counters_.count(Collective::kAllReduce, plan_.exchange.bytes, plan_.path);
+    comm.current_ = call;
+  }
 
   protocol::Verdict step() override { return rounds_.step(); }
   std::uint64_t epoch() const override { return rounds_.epoch(); }
   std::uint32_t missing() const override { return rounds_.missing(); }
 
  private:
-  const HostReduction reduction_;
+  const CallPlan plan_;
   SoloGroup group_;
   HostPort port_;
   HostCombiner<kScaled> combiner_;
@@ -108,35 +105,26 @@ class Communicator::AllReduceOperation final : public Operation {
 
 Result<std::unique_ptr<Operation>> Communicator::make_operation(const AllReduceCall& call) {
   if (abort_.raised()) return async_error();
-  protocol::Exchange exchange;
-  HostReduction reduction;
-  const Path path = plan(call, &exchange, &reduction);
-  counters_.count(Collective::kAllReduce, exchange.bytes, ranks_ == 1 ? Path::kLocal : path);
-  current_ = call;
-  if (reduction.scale != nullptr) {
-    return std::unique_ptr<Operation>(
-        std::make_unique<AllReduceOperation<true>>(*this, exchange, reduction));
-  }
-  return std::unique_ptr<Operation>(
-      std::make_unique<AllReduceOperation<false>>(*this, exchange, reduction));
+  using Made = std::unique_ptr<Operation>;
+  if (call.op >= kFirstCustomOperator) return Made(std::make_unique<AllReduceOperation<true>>(*this, call));
+  return Made(std::make_unique<AllReduceOperation<false>>(*this, call));
 }
 
 Status Communicator::all_reduce(const AllReduceCall& call) {
-  if (abort_.raised()) return async_error();
+  if (abort_.raised()) [[unlikely]]
+    return async_error();
   if (!neighbours_.empty()) RCN_TRY(check_driver());
   const reduce::ScopedFpEnvironment environment;
-  protocol::Exchange exchange;
-  HostReduction reduction;
-  const Path path = plan(call, &exchange, &reduction);
-  counters_.count(Collective::kAllReduce, exchange.bytes, ranks_ == 1 ? Path::kLocal : path);
-  current_ = call;
-  if (reduction.scale != nullptr) {
-    AllReduceOperation<true> operation(*this, exchange, reduction);
-    return finish_verdict(drive(operation), operation.epoch(), operation.missing());
-  }
-  AllReduceOperation<false> operation(*this, exchange, reduction);
+  if (call.op >= kFirstCustomOperator) return run<true>(call);
+  return run<false>(call);
+}
+
+template <bool kScaled>
+Status Communicator::run(const AllReduceCall& call) {
+  AllReduceOperation<kScaled> operation(*this, call);
   const protocol::Verdict verdict = drive(operation);
-  if (verdict == protocol::Verdict::kReady) return {};
+  if (verdict == protocol::Verdict::kReady) [[likely]]
+    return {};
   return finish_verdict(verdict, operation.epoch(), operation.missing());
 }
 

@@ -7,6 +7,7 @@
 #include "lib/comm/control_join.h"
 #include "lib/comm/star_core.h"
 #include "lib/net/fork.h"
+#include "lib/net/keep_forever.h"
 
 namespace rocenante {
 namespace {
@@ -33,8 +34,8 @@ Result<std::unique_ptr<ControlStar>> ControlStar::join(const UniqueId& id, std::
 
 ControlStar::~ControlStar() {
   if (is_inherited()) {
-    // Its state may have been in the middle of a change when the process forked: left alone, for ever.
-    new std::shared_ptr<StarCore>(std::move(core_));
+    // Its state may have been in the middle of a change when the process forked: left alone.
+    net::keep_forever(std::move(core_));
     return;
   }
   core_->stop_events();

@@ -106,8 +106,7 @@ Status CallGroup::run_inits(std::vector<PendingInit> inits) {
   for (std::size_t i = 0; i < inits.size(); ++i) {
     if (results[i].ok()) {
       // Made by a helper thread, but this thread's to drive.
-      Result<ExclusiveUse> use = ExclusiveUse::begin(*inits[i].handle);
-      if (use.ok()) use.value()->set_driver(driver);
+      if (const ExclusiveUse use(*inits[i].handle); use) use->set_driver(driver);
     }
     keep_first(&first, std::move(results[i]));
   }
@@ -121,14 +120,14 @@ Status CallGroup::run_calls(const std::vector<PendingCall>& calls) {
     auto at = std::find_if(queues.begin(), queues.end(),
                            [&](const Queue& q) { return q.handle == pending.handle; });
     if (at == queues.end()) {
-      Result<ExclusiveUse> use = ExclusiveUse::begin(pending.handle);
-      if (!use.ok()) {
-        keep_first(&first, use.status());
+      ExclusiveUse use(pending.handle);
+      if (!use) {
+        keep_first(&first, ExclusiveUse::refusal(pending.handle));
         continue;
       }
       queues.push_back(Queue{pending.handle, std::nullopt, {}, nullptr, 0, 0});
       at = std::prev(queues.end());
-      at->use.emplace(use.take());
+      at->use.emplace(std::move(use));
       (*at->use)->set_driver(thread_number());
     }
     at->waiting.push_back(&pending.call);

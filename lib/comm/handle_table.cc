@@ -12,16 +12,13 @@
 namespace rocenante {
 namespace {
 
-constexpr std::size_t kSlotsPerChunk = 1024;
 constexpr std::size_t kMaxChunks = 64;
 // A closed slot rests until this many others have closed.
 constexpr std::size_t kQuarantine = 1024;
 
-using Chunk = std::array<CommSlot, kSlotsPerChunk>;
-
 struct Table {
   std::mutex mutex;
-  std::array<std::atomic<Chunk*>, kMaxChunks> chunks{};
+  std::array<std::atomic<SlotChunk*>, kMaxChunks> chunks{};
   std::size_t used = 0;  // slots ever given out
   std::deque<CommSlot*> resting;
 };
@@ -30,19 +27,6 @@ struct Table {
 Table& table() {
   static Table* const instance = new Table;
   return *instance;
-}
-
-CommSlot* find_slot(const void* handle) {
-  const auto address = reinterpret_cast<std::uintptr_t>(handle);
-  for (const std::atomic<Chunk*>& entry : table().chunks) {
-    Chunk* const chunk = entry.load(std::memory_order_acquire);
-    if (chunk == nullptr) break;
-    const auto base = reinterpret_cast<std::uintptr_t>(chunk->data());
-    if (address < base || address >= base + sizeof(Chunk)) continue;
-    const std::size_t offset = address - base;
-    return offset % sizeof(CommSlot) == 0 ? &(*chunk)[offset / sizeof(CommSlot)] : nullptr;
-  }
-  return nullptr;
 }
 
 Status not_a_handle(const void* handle) {
@@ -72,6 +56,21 @@ Status inherited_handle(const void* handle) {
 
 }  // namespace
 
+std::atomic<SlotChunk*> first_slots{nullptr};
+
+CommSlot* find_slot_slowly(const void* handle) {
+  const auto address = reinterpret_cast<std::uintptr_t>(handle);
+  for (const std::atomic<SlotChunk*>& entry : table().chunks) {
+    SlotChunk* const chunk = entry.load(std::memory_order_acquire);
+    if (chunk == nullptr) break;
+    const auto base = reinterpret_cast<std::uintptr_t>(chunk->data());
+    if (address < base || address >= base + sizeof(SlotChunk)) continue;
+    const std::size_t offset = address - base;
+    return offset % sizeof(CommSlot) == 0 ? &(*chunk)[offset / sizeof(CommSlot)] : nullptr;
+  }
+  return nullptr;
+}
+
 CommSlot* adopt_communicator(std::unique_ptr<Communicator> comm) {
   Table& slots = table();
   const std::lock_guard lock(slots.mutex);
@@ -82,9 +81,13 @@ CommSlot* adopt_communicator(std::unique_ptr<Communicator> comm) {
     slots.resting.pop_front();
   } else {
     if (all_chunks_full) return nullptr;
-    std::atomic<Chunk*>& chunk = slots.chunks[slots.used / kSlotsPerChunk];
+    std::atomic<SlotChunk*>& chunk = slots.chunks[slots.used / kSlotsPerChunk];
     // Release: a handle's chunk is found by threads that never took the lock.
-    if (slots.used % kSlotsPerChunk == 0) chunk.store(new Chunk, std::memory_order_release);
+    if (slots.used % kSlotsPerChunk == 0) {
+      auto* const fresh = new SlotChunk;
+      chunk.store(fresh, std::memory_order_release);
+      if (slots.used == 0) first_slots.store(fresh, std::memory_order_release);
+    }
     slot = &(*chunk.load(std::memory_order_relaxed))[slots.used % kSlotsPerChunk];
     ++slots.used;
   }
@@ -93,21 +96,14 @@ CommSlot* adopt_communicator(std::unique_ptr<Communicator> comm) {
   return slot;
 }
 
-Status check_handle(const void* handle) {
-  return find_slot(handle) == nullptr ? not_a_handle(handle) : Status();
-}
-
-Result<ExclusiveUse> ExclusiveUse::begin(void* handle) {
-  CommSlot* const slot = find_slot(handle);
+Status ExclusiveUse::refusal(const void* handle) {
+  const CommSlot* const slot = find_slot(handle);
   if (slot == nullptr) return not_a_handle(handle);
-  std::uint32_t state = CommSlot::kIdle;
-  // Acquire: pairs with the release of the last user.
-  if (!slot->state.compare_exchange_strong(state, CommSlot::kBusy, std::memory_order_acquire)) {
-    return dead_handle(handle, state);
-  }
-  ExclusiveUse use(slot);
-  if (use->inherited()) return inherited_handle(handle);
-  return use;
+  const std::uint32_t state = slot->state.load(std::memory_order_relaxed);
+  // Idle by now: it was inherited, or another thread has just left.
+  if (state != CommSlot::kIdle) return dead_handle(handle, state);
+  const Result<PinnedUse> use = PinnedUse::begin(const_cast<void*>(handle));
+  return use.ok() ? dead_handle(handle, CommSlot::kBusy) : use.status();
 }
 
 // The order that matters: a pin is counted before the pointer is read, and the closer takes the pointer

@@ -8,9 +8,11 @@
 // pins before it frees.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "lib/base/status.h"
 #include "lib/comm/communicator.h"
@@ -32,26 +34,62 @@ struct alignas(64) CommSlot {
 // Takes a slot for `comm`, which it owns from now on; null if 65536 are alive.
 CommSlot* adopt_communicator(std::unique_ptr<Communicator> comm);
 
-// Whether a handle points at a slot at all; the error says why not.
-Status check_handle(const void* handle);
+// The slots that were made first, which hold every handle of a process with up to 1024 communicators; null
+// until then.
+inline constexpr std::size_t kSlotsPerChunk = 1024;
+using SlotChunk = std::array<CommSlot, kSlotsPerChunk>;
+extern std::atomic<SlotChunk*> first_slots;
 
-// Exclusive use by a call of one thread. The error says whether the communicator is destroyed, being
-// destroyed, used by another thread or inherited through a fork.
+// The slot a handle points at, or null. Any value of `handle` is safe.
+CommSlot* find_slot_slowly(const void* handle);
+inline CommSlot* find_slot(const void* handle) {
+  const SlotChunk* const chunk = first_slots.load(std::memory_order_acquire);
+  const std::uintptr_t offset =
+      reinterpret_cast<std::uintptr_t>(handle) - reinterpret_cast<std::uintptr_t>(chunk);
+  if (chunk != nullptr && offset < sizeof(SlotChunk) && offset % sizeof(CommSlot) == 0) [[likely]] {
+    return static_cast<CommSlot*>(const_cast<void*>(handle));
+  }
+  return find_slot_slowly(handle);
+}
+
+// Exclusive use by a call of one thread. Empty where the communicator is destroyed, being destroyed, used
+// by another thread or inherited through a fork; refusal() then says which.
 class ExclusiveUse {
  public:
-  static Result<ExclusiveUse> begin(void* handle);
-  ExclusiveUse(ExclusiveUse&& other) noexcept : slot_(other.slot_) { other.slot_ = nullptr; }
-  ExclusiveUse& operator=(ExclusiveUse&&) = delete;
-  ~ExclusiveUse() {
-    // Release: the next user sees what this call wrote.
-    if (slot_ != nullptr) slot_->state.store(CommSlot::kIdle, std::memory_order_release);
+  explicit ExclusiveUse(void* handle) : slot_(find_slot(handle)) {
+    std::uint32_t state = CommSlot::kIdle;
+    // Acquire: pairs with the release of the last user.
+    if (slot_ == nullptr ||
+        !slot_->state.compare_exchange_strong(state, CommSlot::kBusy, std::memory_order_acquire,
+                                              std::memory_order_relaxed)) [[unlikely]] {
+      slot_ = nullptr;
+      return;
+    }
+    comm_ = slot_->comm.load(std::memory_order_relaxed);
+    if (comm_->inherited()) [[unlikely]]
+      end();
   }
-  Communicator& operator*() const { return *slot_->comm.load(std::memory_order_relaxed); }
-  Communicator* operator->() const { return slot_->comm.load(std::memory_order_relaxed); }
+  ExclusiveUse(ExclusiveUse&& other) noexcept
+      : slot_(std::exchange(other.slot_, nullptr)), comm_(other.comm_) {}
+  ExclusiveUse& operator=(ExclusiveUse&&) = delete;
+  ~ExclusiveUse() { end(); }
+
+  explicit operator bool() const { return slot_ != nullptr; }
+  // Why `handle` could not be used: never success.
+  static Status refusal(const void* handle);
+
+  Communicator& operator*() const { return *comm_; }
+  Communicator* operator->() const { return comm_; }
 
  private:
-  explicit ExclusiveUse(CommSlot* slot) : slot_(slot) {}
+  void end() {
+    // Release: the next user sees what this call wrote.
+    if (slot_ != nullptr) slot_->state.store(CommSlot::kIdle, std::memory_order_release);
+    slot_ = nullptr;
+  }
+
   CommSlot* slot_;
+  Communicator* comm_ = nullptr;
 };
 
 // Shared use from any thread, for queries and abort.

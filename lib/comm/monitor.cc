@@ -16,6 +16,7 @@
 #include "lib/base/log.h"
 #include "lib/net/deadline.h"
 #include "lib/net/fork.h"
+#include "lib/net/keep_forever.h"
 #include "lib/net/thread.h"
 
 namespace rocenante {
@@ -56,7 +57,7 @@ const net::ForkHooks kForkHooks = {
     [] { table.mutex.unlock(); },
     [] {
       // The thread is not here, and what it worked on may be half-changed: left alone for ever.
-      table.watch = nullptr;
+      net::keep_forever(std::exchange(table.watch, nullptr));
       table.mutex.unlock();
     },
 };

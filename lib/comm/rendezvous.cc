@@ -11,6 +11,7 @@
 
 #include "lib/comm/rendezvous_root.h"
 #include "lib/net/fork.h"
+#include "lib/net/keep_forever.h"
 #include "lib/net/thread.h"
 
 namespace rocenante {
@@ -37,7 +38,7 @@ const net::ForkHooks kForkHooks = {
     [] { table.mutex.unlock(); },
     [] {
       // The threads are not here; their handles and descriptors may not be touched.
-      table.roots = nullptr;
+      net::keep_forever(std::exchange(table.roots, nullptr));
       table.mutex.unlock();
     },
 };

@@ -12,6 +12,9 @@
 #include <mutex>
 
 namespace rocenante::net {
+
+constinit std::atomic<std::uint64_t> detail::generation{0};
+
 namespace {
 
 // Descriptor numbers are handed out lowest first, so the bitmap covers any process that holds fewer than a
@@ -33,8 +36,6 @@ struct Hooks {
   int count = 0;
 };
 constinit Hooks hook_table;
-
-constinit std::atomic<std::uint64_t> generation{0};
 
 bool is_noted(int fd) {
   return (descriptors.noted[static_cast<std::size_t>(fd / kBitsPerWord)] >> (fd % kBitsPerWord) & 1) != 0;
@@ -75,7 +76,7 @@ void drop_descriptors() {
 
 void in_child() {
   // Relaxed: the child has one thread; threads it starts later are ordered after by their creation.
-  generation.fetch_add(1, std::memory_order_relaxed);
+  detail::generation.fetch_add(1, std::memory_order_relaxed);
   drop_descriptors();
   descriptors.mutex.unlock();
   for (int i = 0; i < hook_table.count; ++i) hook_table.hooks[static_cast<std::size_t>(i)]->child();
@@ -87,11 +88,6 @@ void in_child() {
 [[maybe_unused]] const int registered = ::pthread_atfork(prepare, in_parent, in_child);
 
 }  // namespace
-
-std::uint64_t fork_generation() {
-  // Relaxed: it changes only inside fork(), in the only thread of the new process.
-  return generation.load(std::memory_order_relaxed);
-}
 
 void add_fork_hooks(const ForkHooks* hooks) {
   const std::lock_guard lock(hook_table.mutex);

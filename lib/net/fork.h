@@ -7,6 +7,7 @@
 // be destroyed, or leaked, without closing a descriptor that somebody else has opened since.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "lib/base/handle.h"
@@ -15,7 +16,13 @@ namespace rocenante::net {
 
 // Counts the forks between the first process and this one. An object that notes it when it is made can tell
 // later whether it was inherited. Any thread; one plain load.
-std::uint64_t fork_generation();
+namespace detail {
+extern std::atomic<std::uint64_t> generation;
+}
+// Relaxed: it changes only inside fork(), in the only thread of the new process.
+inline std::uint64_t fork_generation() {
+  return detail::generation.load(std::memory_order_relaxed);
+}
 
 // Called around fork() by the forking thread: prepare locks, parent and child unlock. Ones added later are
 // prepared first; all come before this file's own lock. `hooks` must have static storage; at most

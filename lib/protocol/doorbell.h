@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "lib/protocol/layout.h"
+#include "lib/protocol/mutation.h"
 
 namespace rocenante::protocol {
 
@@ -32,8 +33,14 @@ struct DoorbellRing {
 enum class Taken : std::uint8_t { kNothing, kEntry, kOverrun };
 
 template <class Env>
+RCN_HD constexpr std::uint64_t entry_of(std::uint64_t epoch) {
+  if constexpr (Env::kMutation == Mutation::kOneDoorbell) return 0;
+  return epoch % kDoorbellEntries;
+}
+
+template <class Env>
 RCN_HD void ring_doorbell(Env& env, DoorbellRing& ring, std::uint64_t epoch, const PutDescriptor& put) {
-  DoorbellEntry& entry = ring.entries[epoch % kDoorbellEntries];
+  DoorbellEntry& entry = ring.entries[entry_of<Env>(epoch)];
   env.store_relaxed(&entry.put.bytes, put.bytes);
   env.store_relaxed(&entry.put.tag, put.tag);
   env.store_release(&entry.epoch, epoch);
@@ -42,7 +49,7 @@ RCN_HD void ring_doorbell(Env& env, DoorbellRing& ring, std::uint64_t epoch, con
 // Takes the entry of `next`, if it is there. The caller then expects next + 1.
 template <class Env>
 RCN_HD Taken take_doorbell(Env& env, DoorbellRing& ring, std::uint64_t next, PutDescriptor& put) {
-  DoorbellEntry& entry = ring.entries[next % kDoorbellEntries];
+  DoorbellEntry& entry = ring.entries[entry_of<Env>(next)];
   const std::uint64_t seen = env.load_acquire(&entry.epoch);
   if (seen < next) return Taken::kNothing;
   if (seen > next) return Taken::kOverrun;

@@ -22,6 +22,7 @@ enum class Mutation : std::uint8_t {
   kEarlyPublish,     // the first arriver publishes instead of the last
   kOneStageCounter,  // one counter of stagings for both parities
   kNoFence,          // no fence between a flag and the look at the other side's word
+  kOneDoorbell,      // a doorbell ring of one entry
   kEqualityTwoLines  // no fault: with a line for each parity == does as well as >= (docs/protocol.md)
 };
 

@@ -119,6 +119,8 @@ class Sources(CheckTest):
             ("blank lines at the end", "README.md", "a\n\n"),
             ("'TODO'", "README.md", "TODO later\n"),
             ("'/home/'", "README.md", "see /home/me/x\n"),
+            ("README.md:3: 'docs/nowhere.md' does not exist", "README.md",
+             "[self](README.md) [web](https://example.org/x)\n\n[gone](docs/nowhere.md#part)\n"),
             ("names of std", "a.cc", LICENCE + "using namespace std;\n"),
         ]:
             with self.subTest(expected=expected, name=name):

@@ -20,6 +20,7 @@ namespace {
 using test::as_threads;
 using test::bare_join;
 using test::Deadline;
+using test::free_address;
 using test::patience;
 using test::Star;
 using test::star_config;
@@ -28,13 +29,6 @@ UniqueId fresh_id(const Config& config) {
   Result<UniqueId> id = create_unique_id(config);
   REQUIRE(id.status().text() == "");
   return id.take();
-}
-
-// An address nobody listens at.
-std::string free_address() {
-  const auto listener = net::listen_at(net::parse_address("127.0.0.1:0").value().address);
-  REQUIRE(listener.ok());
-  return net::local_address(listener.value().get()).value().text();
 }
 
 std::string who(std::uint32_t rank) {

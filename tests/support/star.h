@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "lib/comm/control.h"
+#include "lib/comm/rendezvous.h"
 #include "lib/comm/rendezvous_messages.h"
 #include "lib/net/handshake.h"
 
@@ -141,6 +143,13 @@ inline Stars join_all(const UniqueId& id, std::uint32_t nranks, const Config& co
   return result;
 }
 
+// An address nobody listens at.
+inline std::string free_address() {
+  const auto listener = net::listen_at(net::parse_address("127.0.0.1:0").value().address);
+  if (!listener.ok()) throw std::runtime_error(listener.status().text());
+  return net::local_address(listener.value().get()).value().text();
+}
+
 // Joins without the rest of a rank: authenticated, but free to misbehave afterwards. Empty on failure.
 inline net::SocketFd bare_join(const UniqueId& id, std::uint32_t rank, std::uint32_t nranks,
                                const Config& config) {
@@ -188,6 +197,20 @@ class Child {
  private:
   pid_t pid_;
 };
+
+// Ends the rendezvous of earlier tests and waits for other threads to end, so that a child inherits nothing
+// from them that a leak checker would find.
+inline void be_alone() {
+  stop_all_rendezvous();
+  const Deadline deadline = patience();
+  for (;;) {
+    std::size_t threads = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+      ++threads;
+    if (threads == 1 || deadline.passed()) return;
+    std::this_thread::yield();
+  }
+}
 
 // Between processes: who writes a byte, who waits for one.
 class Pipe {

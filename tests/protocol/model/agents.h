@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The agents of a scenario. Ranks drive the library's own OneShot; the NICs, the progress thread and
+// whoever aborts are written here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "lib/protocol/one_shot.h"
+#include "tests/protocol/model/world.h"
+
+namespace rocenante::model {
+
+[[noreturn]] inline void wrong(Machine& machine, const char* what) {
+  machine.note(what);
+  machine.leave();
+}
+
+// Hands rounds to the queue pairs of unmapped members, directly or through the doorbell.
+template <class ModelEnv>
+class Port {
+ public:
+  Port(ModelEnv& env, World& world, std::uint32_t rank, std::uint32_t progress)
+      : env_(env), world_(world), rank_(rank), progress_(progress) {}
+
+  void post(const protocol::Lane&, std::uint64_t epoch, const protocol::Piece& piece) {
+    if (progress_ == 0) return post_all(epoch);
+    protocol::ring_doorbell(env_, *world_.rank(rank_).ring, epoch, {piece.bytes, piece.tag});
+    env_.machine.observe(epoch - env_.machine.stage_of(progress_));
+  }
+
+  bool drained() {
+    if (progress_ != 0) return true;  // a device does not wait: its slots are the protocol's
+    bool all = true;
+    each([&](QueuePair& queue) { all = all && env_.load_acquire(&queue.completed) >= posted_; });
+    return all;
+  }
+
+  void post_all(std::uint64_t epoch) {
+    posted_ = epoch;
+    // All in one step: a post is seen by one NIC alone, which may take its time.
+    bool attached = false;
+    each(
+        [&](QueuePair& queue) { env_.store_release(&queue.posted, epoch, std::exchange(attached, true)); });
+  }
+
+ private:
+  template <class Do>
+  void each(Do&& act) {
+    for (std::uint32_t peer = 0; peer < world_.scenario().ranks; ++peer) {
+      if (peer == rank_ || world_.mapped(rank_, peer)) continue;
+      for (std::uint32_t rail = 0; rail < world_.scenario().rails; ++rail)
+        act(world_.queue(rank_, peer, rail));
+    }
+  }
+
+  ModelEnv& env_;
+  World& world_;
+  const std::uint32_t rank_;
+  const std::uint32_t progress_;  // agent that takes the doorbell's entries; 0: nobody
+  std::uint64_t posted_ = 0;
+};
+
+// Checks every word it combines: the right rank's, of this operation, of this place.
+template <class ModelEnv, bool kChanges>
+class Combiner {
+ public:
+  static constexpr bool kStagesOwn = kChanges;
+
+  Combiner(ModelEnv& env, World& world, std::uint32_t rank, std::uint32_t operation)
+      : env_(env), world_(world), rank_(rank), operation_(operation) {}
+
+  void stage(ModelEnv& env, void* to, const void* from, std::uint64_t bytes) {
+    if constexpr (!kChanges) return env.copy(to, from, bytes);
+    for (std::uint64_t i = 0; i < bytes / sizeof(Word); ++i) {
+      env.store_relaxed(static_cast<Word*>(to) + i,
+                        env.load_relaxed(static_cast<const Word*>(from) + i) + kStagingBias);
+    }
+  }
+
+  template <class Threads, class Source>
+  void combine(Threads& group, const protocol::Piece& piece, std::uint64_t begin, std::uint64_t end,
+               Source&& source) {
+    std::uint64_t from, to;
+    protocol::range_of(group.id(), group.size(), begin, end, from, to);
+    looked_ = false;
+    Word* const output = static_cast<Word*>(piece.output);
+    const auto offset = reinterpret_cast<unsigned char*>(output) - world_.output(rank_, operation_);
+    for (std::uint64_t word = from / sizeof(Word); word < to / sizeof(Word); ++word) {
+      Word sum = 0;
+      for (std::uint32_t rank = 0; rank < world_.scenario().ranks; ++rank) {
+        const Word found = look(reinterpret_cast<const Word*>(source(rank)) + word);
+        const Word expected =
+            world_.payload(rank, operation_, static_cast<std::uint64_t>(offset) / sizeof(Word) + word);
+        if (found != expected) {
+          env_.machine.note("combines " + std::to_string(found) + " as rank " + std::to_string(rank) +
+                            "'s payload, which is " + std::to_string(expected));
+          env_.machine.leave();
+        }
+        sum += found;
+      }
+      env_.store_relaxed(output + word, sum);
+    }
+  }
+
+ private:
+  // Where the scenario is coarse all words are read in one step. They are judged one by one, and reading
+  // disturbs nobody: whatever word some schedule lets be wrong when it is read, reading all of them at that
+  // moment finds wrong too.
+  Word look(const Word* address) {
+    if (!world_.scenario().coarse) return env_.load_relaxed(address);
+    const bool attached = std::exchange(looked_, true);
+    return attached ? env_.load_attached(address) : env_.load_relaxed(address);
+  }
+
+  ModelEnv& env_;
+  World& world_;
+  const std::uint32_t rank_;
+  const std::uint32_t operation_;
+  bool looked_ = false;
+};
+
+// One thread of one group of a rank: all operations, then leaving.
+template <protocol::Mutation kMutant>
+class RankThread final : public Program {
+ public:
+  RankThread(World& world, std::uint32_t rank, std::uint32_t part, std::uint32_t thread,
+             std::uint32_t progress)
+      : world_(world), rank_(rank), part_(part), thread_(thread), progress_(progress) {}
+
+  void run(Machine& machine, std::uint32_t stage) override {
+    ModelEnv env{machine};
+    const Scenario& scenario = world_.scenario();
+    for (std::uint32_t operation = stage; operation < scenario.operations; ++operation) {
+      if (scenario.user_buffer) rewrite_input(env, operation);
+      const bool done =
+          scenario.stages_own ? operate<true>(env, operation) : operate<false>(env, operation);
+      if (!done) return;
+      join(env);
+      machine.commit(operation + 1);
+    }
+    if (scenario.user_buffer) rewrite_input(env, scenario.operations);
+    if (scenario.leaves) leave(env);
+  }
+
+ private:
+  using ModelEnv = Env<kMutant>;
+
+  void rewrite_input(ModelEnv& env, std::uint32_t operation) {
+    Word* const input = reinterpret_cast<Word*>(world_.input(rank_, operation));
+    for (std::uint32_t word = 0; word < world_.scenario().words; ++word) {
+      env.store_relaxed(input + word, world_.contribution(rank_, operation, word));
+    }
+  }
+
+  template <bool kChanges>
+  bool operate(ModelEnv& env, std::uint32_t operation) {
+    RankMemory& mine = world_.rank(rank_);
+    Group<ModelEnv> group(env, mine.meetings + part_, thread_, world_.threads_of(rank_, part_));
+    Port<ModelEnv> port(env, world_, rank_, progress_);
+    Combiner<ModelEnv, kChanges> combiner(env, world_, rank_, operation);
+    const protocol::Exchange exchange{world_.input(rank_, operation), world_.output(rank_, operation),
+                                      world_.operation_bytes(),       world_.piece_bytes(),
+                                      world_.tag(rank_, operation),   world_.scenario().in_line,
+                                      world_.scenario().user_buffer};
+    protocol::OneShot<ModelEnv, Group<ModelEnv>, Port<ModelEnv>, Combiner<ModelEnv, kChanges>> shot(
+        env, group, mine.lane, port, combiner, part_, exchange);
+    const protocol::Verdict verdict = drive(env, shot);
+    return conclude(env, verdict, shot.epoch());
+  }
+
+  template <class Shot>
+  protocol::Verdict drive(ModelEnv& env, Shot& shot) {
+    using protocol::Verdict;
+    Verdict verdict = shot.step();
+    while (verdict == Verdict::kPending) {
+      if (!world_.scenario().sleeps) env.machine.pending();
+      // All that is left of the looks and naps until here. (Sleepers have one rail.)
+      env.machine.forget(shot.epoch() << 8 | shot.missing());
+      auto* const wake = reinterpret_cast<protocol::WakeLine*>(world_.rank(rank_).inbox);
+      protocol::sleep_unless(env, wake, 0, [&] {
+        verdict = shot.step();
+        return verdict != Verdict::kPending;
+      });
+      if (verdict == Verdict::kPending) verdict = shot.step();
+    }
+    return verdict;
+  }
+
+  bool conclude(ModelEnv& env, protocol::Verdict verdict, std::uint64_t epoch) {
+    using protocol::Verdict;
+    RankMemory& mine = world_.rank(rank_);
+    const bool ready = verdict == Verdict::kReady;
+    Word* const outcome = mine.outcome + world_.agent_of(rank_, part_, thread_);
+    env.store_relaxed(outcome, Word{ready ? epoch : epoch - 1});
+    if (ready) {
+      if (world_.scenario().mismatch) wrong(env.machine, "another call was taken for the same");
+      return true;
+    }
+    if (verdict == Verdict::kMismatch && !world_.scenario().mismatch) wrong(env.machine, "mismatch");
+    if (env.machine.memory().newest(env.machine.locate(mine.epoch)) >= epoch) {
+      wrong(env.machine, "a round that did not complete has advanced");
+    }
+    join(env);
+    return false;
+  }
+
+  // An operation is over for a rank when it is over for all its threads: a kernel's end, or a join. Before
+  // that the lane's epoch may not be there yet.
+  void join(ModelEnv& env) {
+    const std::uint32_t all = world_.agents_of(rank_);
+    Meeting* const meeting = world_.rank(rank_).meetings + world_.parts_of(rank_);
+    Group<ModelEnv>(env, meeting, world_.agent_of(rank_, part_, thread_), all).sync();
+  }
+
+  // Failure rule 5. (Only with one thread per rank.)
+  void leave(ModelEnv& env) {
+    if constexpr (kMutant != protocol::Mutation::kNoGoodbye) {
+      env.store_release(world_.rank(rank_).goodbye, Word{1});
+      for (std::uint32_t peer = 0; peer < world_.scenario().ranks; ++peer) {
+        if (peer != rank_) env.await(world_.rank(peer).goodbye, 1);
+      }
+    }
+    env.machine.access({Kind::kFree, kNowhere, kNowhere, rank_});
+  }
+
+  World& world_;
+  const std::uint32_t rank_, part_, thread_, progress_;
+};
+
+// A queue pair's send side and the memory at its other end. Payload words move one by one, at any time
+// after the post; then the signal; then the local completion. A word is read and written in one step:
+// reading earlier only shows less, and writing later is another schedule of the same step.
+template <protocol::Mutation kMutant>
+class Nic final : public Program {
+ public:
+  Nic(World& world, std::uint32_t from, std::uint32_t to, std::uint32_t rail)
+      : world_(world), from_(from), to_(to), rail_(rail) {}
+
+  void run(Machine& machine, std::uint32_t stage) override {
+    Env<kMutant> env{machine};
+    QueuePair& queue = world_.queue(from_, to_, rail_);
+    for (std::uint64_t epoch = stage + 1; epoch <= world_.rounds().size(); ++epoch) {
+      env.await(&queue.posted, epoch);
+      move_payload(machine, epoch);
+      const std::uint64_t line = protocol::line_of<Env<kMutant>>(epoch);
+      env.store_release(&world_.line(to_, from_, line, rail_)->epoch, epoch);
+      // In the same step: only the sender's end of operation waits for it, and may do so longer.
+      env.store_release(&queue.completed, epoch, true);
+      machine.commit(static_cast<std::uint32_t>(epoch));
+    }
+  }
+
+ private:
+  void move_payload(Machine& machine, std::uint64_t epoch) {
+    const Round& round = world_.rounds()[epoch - 1];
+    const std::uint64_t parity = protocol::parity_of<Env<kMutant>>(epoch);
+    const unsigned char* const source = world_.scenario().user_buffer
+                                            ? world_.input(from_, round.operation) + round.offset
+                                            : world_.rank(from_).lane.send[parity];
+    unsigned char* const slot = world_.recv_slot(to_, from_, parity);
+    std::uint64_t begin, end;
+    protocol::range_of(rail_, world_.scenario().rails, 0, round.bytes, begin, end);
+    // Noticing the post goes with the first word: nobody sees it, and it could be noticed later instead.
+    for (std::uint64_t at = begin; at < end; at += sizeof(Word)) {
+      machine.access({Kind::kMove, machine.locate(slot + at), machine.locate(source + at), 0, at == begin});
+    }
+  }
+
+  World& world_;
+  const std::uint32_t from_, to_, rail_;
+};
+
+// Takes the doorbell's entries and posts them. The scheduler may leave it aside for as long as it likes.
+template <protocol::Mutation kMutant>
+class Progress final : public Program {
+ public:
+  Progress(World& world, std::uint32_t rank) : world_(world), rank_(rank) {}
+
+  void run(Machine& machine, std::uint32_t stage) override {
+    Env<kMutant> env{machine};
+    Port<Env<kMutant>> port(env, world_, rank_, 0);
+    for (std::uint64_t next = stage + 1; next <= world_.rounds().size(); ++next) {
+      protocol::PutDescriptor put{};
+      const protocol::Taken taken = protocol::take_doorbell(env, *world_.rank(rank_).ring, next, put);
+      if (taken == protocol::Taken::kNothing) machine.pending();
+      if (taken == protocol::Taken::kOverrun) wrong(machine, "the doorbell ring was overrun");
+      const Round& round = world_.rounds()[next - 1];
+      if (put.bytes != round.bytes || put.tag != world_.tag(rank_, round.operation)) {
+        wrong(machine, "a doorbell entry does not describe its round");
+      }
+      port.post_all(next);
+      machine.commit(static_cast<std::uint32_t>(next));
+    }
+  }
+
+ private:
+  World& world_;
+  const std::uint32_t rank_;
+};
+
+// Somebody aborts a rank, at any time, and wakes it.
+template <protocol::Mutation kMutant>
+class Aborter final : public Program {
+ public:
+  Aborter(World& world, std::uint32_t rank) : world_(world), rank_(rank) {}
+
+  void run(Machine& machine, std::uint32_t) override {
+    Env<kMutant> env{machine};
+    env.store_release(world_.rank(rank_).abort_word,
+                      protocol::pack_abort({protocol::AbortReason::kExplicit, rank_, 0}));
+    if (!world_.scenario().sleeps) return;
+    env.fence();
+    protocol::notify_if_sleeping(env, reinterpret_cast<protocol::WakeLine*>(world_.rank(rank_).inbox));
+  }
+
+ private:
+  World& world_;
+  const std::uint32_t rank_;
+};
+
+template <protocol::Mutation kMutant>
+void add_ranks(Machine& machine, World& world, std::uint32_t progress) {
+  const Scenario& scenario = world.scenario();
+  for (std::uint32_t rank = 0; rank < scenario.ranks; ++rank) {
+    for (std::uint32_t part = 0; part < world.parts_of(rank); ++part) {
+      for (std::uint32_t thread = 0; thread < world.threads_of(rank, part); ++thread) {
+        machine.add_agent(
+            "rank" + std::to_string(rank) + "." + std::to_string(part) + "." + std::to_string(thread),
+            std::make_unique<RankThread<kMutant>>(world, rank, part, thread, rank == 0 ? progress : 0),
+            false);
+      }
+    }
+  }
+}
+
+template <protocol::Mutation kMutant>
+void add_others(Machine& machine, World& world) {
+  const Scenario& scenario = world.scenario();
+  if (scenario.doorbell)
+    machine.add_agent("progress0", std::make_unique<Progress<kMutant>>(world, 0), true);
+  for (std::uint32_t from = 0; from < scenario.ranks; ++from) {
+    for (std::uint32_t to = 0; to < scenario.ranks; ++to) {
+      if (from == to || world.mapped(from, to)) continue;
+      for (std::uint32_t rail = 0; rail < scenario.rails; ++rail) {
+        machine.add_agent("nic" + std::to_string(from) + "to" + std::to_string(to),
+                          std::make_unique<Nic<kMutant>>(world, from, to, rail), true);
+      }
+    }
+    if (scenario.aborts) {
+      machine.add_agent("abort" + std::to_string(from), std::make_unique<Aborter<kMutant>>(world, from),
+                        false);
+    }
+  }
+}
+
+template <protocol::Mutation kMutant>
+Result explore(const Scenario& scenario, std::uint64_t most_states) {
+  World world(scenario);
+  Machine machine(world.memory());
+  const std::uint32_t rank_agents = world.agents_of(0) + scenario.ranks - 1;
+  add_ranks<kMutant>(machine, world, scenario.doorbell ? rank_agents : 0);
+  add_others<kMutant>(machine, world);
+  return machine.explore([&] { return world.judge(); }, most_states);
+}
+
+}  // namespace rocenante::model
