@@ -70,8 +70,8 @@ class Transport {
   virtual Result<std::string> open(const TransportContext& context) = 0;
 
   // Connects to `peer`, whose open() returned `blob`. One that maps memory fills `link`; for the others the
-  // communicator does. Every rank connects to each of its peers; a transport serves the other side meanwhile.
-  // The error names the peer.
+  // communicator does. Every rank connects to each of its peers; a transport serves the other side
+  // meanwhile. The error names the peer.
   virtual Status connect(std::uint32_t peer, std::string_view blob, net::Deadline deadline,
                          protocol::PeerLink* link) = 0;
 

@@ -105,7 +105,8 @@ typedef struct {
    * the environment. NULL for none. The string is read before the call returns. */
   const char* options;
 } rcnConfig_t;
-#define RCN_CONFIG_INITIALIZER {sizeof(rcnConfig_t), NULL}
+#define RCN_CONFIG_INITIALIZER \
+  { sizeof(rcnConfig_t), NULL }
 
 /* Collectives, as rcnStatsEntry_t names them. */
 typedef enum { rcnCollAllReduce = 0, rcnNumColls = 1 } rcnColl_t;
@@ -128,7 +129,8 @@ typedef struct {
   size_t capacity;
   size_t count;
 } rcnCommStats_t;
-#define RCN_COMM_STATS_INITIALIZER {sizeof(rcnCommStats_t), NULL, 0, 0}
+#define RCN_COMM_STATS_INITIALIZER \
+  { sizeof(rcnCommStats_t), NULL, 0, 0 }
 
 /* Library version, encoded as RCN_VERSION_CODE. InvalidArgument if `version` is NULL. Any thread. */
 RCN_EXPORT rcnResult_t rcnGetVersion(int* version);
@@ -184,11 +186,12 @@ RCN_EXPORT rcnResult_t rcnCommGetAsyncError(rcnComm_t comm, rcnResult_t* async_e
 /* Counters since init. Any thread; rows are each a consistent pair only when no call is running. */
 RCN_EXPORT rcnResult_t rcnCommGetStats(rcnComm_t comm, rcnCommStats_t* stats);
 
-/* The name of the transport that reaches `peer` ("self", "loopback", "shm", ...), valid as long as `comm`. */
+/* The name of the transport that reaches `peer` ("self", "loopback", "shm", ...), valid as long as `comm`.
+ */
 RCN_EXPORT rcnResult_t rcnCommGetTransport(rcnComm_t comm, int peer, const char** name);
 
-/* Makes an operator "multiply each rank's value by `*scalar`, rounded once to the type, then sum", valid for
- * `datatype` on `comm`. `scalar` points at one element of `datatype` in host memory; only
+/* Makes an operator "multiply each rank's value by `*scalar`, rounded once to the type, then sum", valid
+ * for `datatype` on `comm`. `scalar` points at one element of `datatype` in host memory; only
  * rcnScalarHostImmediate is supported. Free with rcnRedOpDestroy. */
 RCN_EXPORT rcnResult_t rcnRedOpCreatePreMulSum(rcnRedOp_t* op, void* scalar, rcnDataType_t datatype,
                                                rcnScalarResidence_t residence, rcnComm_t comm);
@@ -199,8 +202,8 @@ RCN_EXPORT rcnResult_t rcnRedOpDestroy(rcnRedOp_t op, rcnComm_t comm);
  * overlap is not allowed (InvalidArgument). count 0 returns at once. Host memory: `stream` must be NULL and
  * the result is in place when the call returns. Inside a group the call is noted and done by rcnGroupEnd.
  * After an error other than InvalidArgument the communicator is poisoned and recvbuff undefined. */
-RCN_EXPORT rcnResult_t rcnAllReduce(const void* sendbuff, void* recvbuff, size_t count, rcnDataType_t datatype,
-                                    rcnRedOp_t op, rcnComm_t comm, void* stream);
+RCN_EXPORT rcnResult_t rcnAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                                    rcnDataType_t datatype, rcnRedOp_t op, rcnComm_t comm, void* stream);
 
 /* Between start and end, calls of this thread are noted; the end performs them all together, in issue order
  * per communicator. Nests; the outermost end acts and returns the first error. Needed when several
@@ -210,7 +213,8 @@ RCN_EXPORT rcnResult_t rcnGroupEnd(void);
 
 /* Writes a text about the library into `buffer` (capacity in bytes, always NUL terminated if > 0) and
  * the length it needs, without the NUL, into `*length`. Topics: "info" (version, build, processor targets,
- * what would be used here and why), "config" (the settings in force), "config.md" (their reference page). */
+ * what would be used here and why), "config" (the settings in force), "config.md" (their reference page).
+ */
 RCN_EXPORT rcnResult_t rcnDescribe(const char* topic, char* buffer, size_t capacity, size_t* length);
 
 #ifdef __cplusplus
