@@ -23,6 +23,7 @@ enum class Mutation : std::uint8_t {
   kOneStageCounter,  // one counter of stagings for both parities
   kNoFence,          // no fence between a flag and the look at the other side's word
   kOneDoorbell,      // a doorbell ring of one entry
+  kDeafDrain,        // an abort does not end the wait for the own puts
   kEqualityTwoLines  // no fault: with a line for each parity == does as well as >= (docs/protocol.md)
 };
 

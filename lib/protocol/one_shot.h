@@ -49,7 +49,8 @@ class OneShot {
 
   // kPending: call again. kReady: the output is there and the input may be reused. kAborted, kMismatch: the
   // round in progress has written and published nothing further and the epoch has not advanced (failure
-  // rule 3).
+  // rule 3); or, if draining(), all rounds are completed and the abort ended the wait for the own puts.
+  // The same for all threads of a group; between the groups of a rank the worst verdict counts.
   RCN_HD Verdict step() {
     for (;;) {
       switch (phase_) {
@@ -63,17 +64,20 @@ class OneShot {
           finish_round();
           break;
         }
-        case Phase::kDrain:
-          if (!port_.drained()) return Verdict::kPending;
+        case Phase::kDrain: {
+          const Verdict verdict = drain();
+          if (verdict != Verdict::kReady) return verdict;
           phase_ = Phase::kDone;
           return Verdict::kReady;
+        }
         case Phase::kDone:
           return Verdict::kReady;
       }
     }
   }
 
-  RCN_HD std::uint64_t epoch() const { return epoch_; }        // of the round in progress
+  RCN_HD std::uint64_t epoch() const { return epoch_; }  // of the round in progress
+  RCN_HD bool draining() const { return phase_ == Phase::kDrain; }
   RCN_HD std::uint32_t missing() const { return wait_.next; }  // a member waited for, or `ranks`
 
  private:
@@ -126,6 +130,19 @@ class OneShot {
       if (verdict == Verdict::kAborted && group_.id() == 0) advance(env_, lane_, epoch_);
     }
     return verdict;
+  }
+
+  // Thread 0 has posted what its group has. A transport that failed never drains, so this wait, too, ends
+  // by an abort (failure rule 1).
+  RCN_HD Verdict drain() {
+    Verdict verdict = Verdict::kReady;
+    if (group_.id() == 0 && !port_.drained()) {
+      verdict = Verdict::kPending;
+      if constexpr (Env::kMutation != Mutation::kDeafDrain) {
+        if (env_.load_acquire(lane_.abort_word) != 0) verdict = Verdict::kAborted;
+      }
+    }
+    return group_.broadcast(verdict);
   }
 
   RCN_HD void finish_round() {

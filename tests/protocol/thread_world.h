@@ -24,6 +24,12 @@ namespace rocenante::model {
 template <protocol::Mutation kMutant>
 struct ThreadEnv : HostEnv {
   static constexpr protocol::Mutation kMutation = kMutant;
+
+  // A fault's window is opened wide: it must show in every run, on one processor too.
+  void copy(void* to, const void* from, std::uint64_t bytes) const {
+    if constexpr (kMutant != protocol::Mutation::kNone) sched_yield();
+    HostEnv::copy(to, from, bytes);
+  }
 };
 
 // Page-aligned zeroes, as a region is.

@@ -15,9 +15,9 @@ using protocol::Mutation;
 using protocol::Verdict;
 
 #if defined(ROCENANTE_TSAN)
-constexpr std::uint64_t kOperations = 300;
-#else
 constexpr std::uint64_t kOperations = 1000;
+#else
+constexpr std::uint64_t kOperations = 4000;
 #endif
 
 // Small integers: any sum of them is exact in every type.
@@ -167,7 +167,9 @@ TEST_CASE("an abort frees everybody, and what was finished before is right") {
     for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
       CHECK(users[rank].wrong == 0);
       CHECK(finished[rank][0] == finished[rank][1]);
-      CHECK(world.rank(rank).epoch == finished[rank][0]);
+      // One more where the abort came while the rank waited for its own puts to leave.
+      const std::uint64_t more = world.rank(rank).epoch - finished[rank][0];
+      CHECK(more <= (world.all_mapped() ? 0 : 1));
     }
   }
 }

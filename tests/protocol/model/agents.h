@@ -169,7 +169,9 @@ class RankThread final : public Program {
     protocol::OneShot<ModelEnv, Group<ModelEnv>, Port<ModelEnv>, Combiner<ModelEnv, kChanges>> shot(
         env, group, mine.lane, port, combiner, part_, exchange);
     const protocol::Verdict verdict = drive(env, shot);
-    return conclude(env, verdict, shot.epoch());
+    // Aborted while it drained, it has completed its rounds.
+    const bool completed = verdict == protocol::Verdict::kReady || shot.draining();
+    return conclude(env, verdict, completed ? shot.epoch() : shot.epoch() - 1);
   }
 
   template <class Shot>
@@ -190,18 +192,17 @@ class RankThread final : public Program {
     return verdict;
   }
 
-  bool conclude(ModelEnv& env, protocol::Verdict verdict, std::uint64_t epoch) {
+  bool conclude(ModelEnv& env, protocol::Verdict verdict, std::uint64_t completed) {
     using protocol::Verdict;
     RankMemory& mine = world_.rank(rank_);
-    const bool ready = verdict == Verdict::kReady;
     Word* const outcome = mine.outcome + world_.agent_of(rank_, part_, thread_);
-    env.store_relaxed(outcome, Word{ready ? epoch : epoch - 1});
-    if (ready) {
+    env.store_relaxed(outcome, Word{completed});
+    if (verdict == Verdict::kReady) {
       if (world_.scenario().mismatch) wrong(env.machine, "another call was taken for the same");
       return true;
     }
     if (verdict == Verdict::kMismatch && !world_.scenario().mismatch) wrong(env.machine, "mismatch");
-    if (env.machine.memory().newest(env.machine.locate(mine.epoch)) >= epoch) {
+    if (env.machine.memory().newest(env.machine.locate(mine.epoch)) > completed) {
       wrong(env.machine, "a round that did not complete has advanced");
     }
     join(env);
@@ -248,6 +249,7 @@ class Nic final : public Program {
       move_payload(machine, epoch);
       const std::uint64_t line = protocol::line_of<Env<kMutant>>(epoch);
       env.store_release(&world_.line(to_, from_, line, rail_)->epoch, epoch);
+      if (world_.scenario().loses_completion && from_ == 0 && epoch == world_.rounds().size()) return;
       // In the same step: only the sender's end of operation waits for it, and may do so longer.
       env.store_release(&queue.completed, epoch, true);
       machine.commit(static_cast<std::uint32_t>(epoch));

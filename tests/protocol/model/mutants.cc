@@ -48,6 +48,7 @@ constexpr Case kCases[] = {
     caught<Mutation::kSharedCounter>("one counter to stage and finish", "parts-2x4"),
     caught<Mutation::kOneStageCounter>("one staging counter", "parts-2x4"),
     caught<Mutation::kEarlyPublish>("first arriver publishes", "parts-2x4"),
+    caught<Mutation::kDeafDrain>("abort does not end draining", "abort-lost-2x2"),
     caught<Mutation::kOneDoorbell>("doorbell of one entry", "doorbell-2x5"),
 
     holds<Mutation::kOneSignalLine>("  >=, one signal line, slots", "same-call-2x4"),

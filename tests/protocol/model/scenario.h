@@ -26,13 +26,14 @@ struct Scenario {
   bool user_buffer = false;   // members read the user's buffer; it is rewritten for every operation
   bool stages_own = false;    // the staged form differs from the input
   bool sleeps = false;
-  bool doorbell = false;  // rank 0's NIC is driven by a progress thread
-  bool leaves = false;    // memory is freed at the end
-  bool aborts = false;    // every rank's abort word is set at some time
-  bool mismatch = false;  // the last rank makes another call than the others
-  bool same_tag = false;  // all operations are the same call
-  bool coarse = false;    // strong memory only: the words of a combine are read in one step
-  bool weak = false;      // weak memory; otherwise sequentially consistent
+  bool doorbell = false;          // rank 0's NIC is driven by a progress thread
+  bool leaves = false;            // memory is freed at the end
+  bool aborts = false;            // every rank's abort word is set at some time
+  bool loses_completion = false;  // the last puts of rank 0 never complete locally
+  bool mismatch = false;          // the last rank makes another call than the others
+  bool same_tag = false;          // all operations are the same call
+  bool coarse = false;            // strong memory only: the words of a combine are read in one step
+  bool weak = false;              // weak memory; otherwise sequentially consistent
 };
 
 }  // namespace rocenante::model
