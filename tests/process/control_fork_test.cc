@@ -199,8 +199,11 @@ TEST_CASE("a watched process is noticed without its connection", "[control][fork
         Code::kInvalidArgument);
   REQUIRE(joined.stars[1]->watch_process(2, test::open_process(child.pid())).ok());
   REQUIRE(joined.stars[0]->watch_process(2, test::open_process(child.pid())).ok());
+  const std::uint64_t killed = net::monotonic_ns();
   child.kill(SIGKILL);
   CHECK(recorders[1].wait_gone(2));
+  // Not at once: a goodbye might still have come.
+  CHECK(net::monotonic_ns() - killed >= net::kNanosecondsPerSecond);
   CHECK(recorders[1].gone()[2] == "its process has ended without a goodbye");
   CHECK(recorders[0].wait_gone(2));
   for (const Star& star : joined.stars) star->stop_events();
@@ -333,6 +336,38 @@ TEST_CASE("a child of a rank neither speaks for it nor keeps it alive", "[contro
   CHECK(recorder.left().empty());
   end_grandchild.signal();
   star->stop_events();
+}
+
+TEST_CASE("a child of a rank whose monitor was busy does not hang", "[control][fork]") {
+  // Holds the star's locks for as long as the test wants.
+  class Blocker final : public ControlListener {
+   public:
+    void on_gone(std::uint32_t, std::string_view) override {}
+    void on_left(std::uint32_t) override {
+      entered.signal();
+      leave.wait();
+    }
+    void on_abort(std::uint32_t, std::uint64_t, std::string_view) override {}
+    void on_control_lost(std::string_view) override {}
+    Pipe entered;
+    Pipe leave;
+  };
+  const Config config = star_config();
+  test::Stars joined = test::join_all(fresh_id(config), 2, config);
+  REQUIRE(joined.all_ok());
+  Blocker blocker;
+  REQUIRE(joined.stars[0]->start_events(&blocker).ok());
+  joined.stars[1]->say_goodbye();
+  REQUIRE(blocker.entered.wait());
+  Child child([&] {
+    joined.stars[0]->stop_events();
+    joined.stars[0].reset();
+    const auto id = create_unique_id(config);
+    return id.ok() && ControlStar::join(id.value(), 0, 1, config, patience()).ok() ? 0 : 1;
+  });
+  CHECK(child.wait() == 0);
+  blocker.leave.signal();
+  joined.stars[0]->stop_events();
 }
 
 TEST_CASE("a child of a rank may return from main", "[control][fork]") {

@@ -118,6 +118,21 @@ TEST_CASE("rank 0 closes on nonsense and names the rank", "[control][malformed]"
   set_log_level(level);
 }
 
+TEST_CASE("rank 0 passes on one abort only", "[control][malformed]") {
+  BarePeer peer = with_bare_peer(0);
+  REQUIRE(peer.fd);
+  Recorder recorder;
+  REQUIRE(peer.star->start_events(&recorder).ok());
+  const std::string bytes = control_frame(ControlMessage::kAbort, encode_abort({1, 1, "first"})) +
+                            control_frame(ControlMessage::kAbort, encode_abort({1, 2, "second"})) +
+                            control_frame(ControlMessage::kLeft, encode_left(1));
+  REQUIRE(net::send_all(peer.fd.get(), bytes, patience(), "rank 0").ok());
+  REQUIRE(recorder.wait_left(1));
+  peer.star->stop_events();
+  CHECK(recorder.aborts() == 1);
+  CHECK(recorder.abort().text == "first");
+}
+
 TEST_CASE("a rank closes on nonsense of rank 0", "[control][malformed]") {
   const LogLevel level = log_level();
   set_log_level(LogLevel::kNone);

@@ -268,7 +268,8 @@ TEST_CASE("lengths are bounded", "[handshake]") {
     Side client(Role::kClient, key, {"test", 3, ""});
     std::string hello = client.exchange("");
     hello[place] = static_cast<char>(0xff);
-    server.exchange(hello + std::string(1000, 'x'));
+    // At once, not when all that was announced has come.
+    server.exchange(hello);
     CHECK(server.status().code() == Code::kInvalidUsage);
   }
 }

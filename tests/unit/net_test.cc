@@ -295,7 +295,9 @@ TEST_CASE("a handshake has a time", "[net][acceptor]") {
 
 TEST_CASE("places for strangers are bounded, and the oldest yields", "[net][acceptor]") {
   const SecretKey key = random_key();
-  Doorman doorman(key, {.half_open = 4, .least_time_ns = 10 * kNanosecondsPerMillisecond});
+  Doorman doorman(key, {.half_open = 4,
+                        .handshake_time_ns = 3600 * kNanosecondsPerSecond,
+                        .least_time_ns = 10 * kNanosecondsPerMillisecond});
   std::vector<SocketFd> silent;
   for (int i = 0; i < 12; ++i) silent.push_back(stranger(doorman));
   CHECK(come_in(doorman, key).ok());
@@ -330,14 +332,18 @@ int in_child(Body body) {
 }
 
 TEST_CASE("children drop our sockets but not their numbers", "[net][fork]") {
+  Fd lower(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   Connected pair;
+  lower.reset();  // the child finds a free number below the sockets'
   const std::uint64_t generation = fork_generation();
   const int failed = in_child([&] {
     if (fork_generation() != generation + 1) return 1;
     if (send_some(pair.near.get(), "x", "far").ok()) return 2;
-    // The numbers are taken: a new descriptor has another.
-    const int fresh = ::open("/dev/null", O_RDONLY);
-    if (fresh == pair.near.get() || fresh == pair.far.get()) return 3;
+    // The numbers are taken: new descriptors, enough to use up all free ones below, have others.
+    for (int i = 0; i < 10; ++i) {
+      const int fresh = ::open("/dev/null", O_RDONLY);
+      if (fresh == pair.near.get() || fresh == pair.far.get()) return 3;
+    }
     pair.near.reset();
     const int reused = ::open("/dev/null", O_RDONLY);
     pair.far.reset();
