@@ -172,14 +172,14 @@ TEST_CASE("Ranks leave right after their last call, with and without destroy, an
   INFO("seed " << seed);
   std::mt19937 random(seed);
   for (int round = 0; round < rounds; ++round) {
-    const unsigned manner = random();
+    const auto manner = static_cast<unsigned>(random());
     const int ranks = 2 + static_cast<int>(random() % 3);
     std::vector<Process> processes = start_processes(ranks, "", [&](Rank& self) {
       for (int call = 0; call < 3; ++call) {
         if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
       }
       std::mt19937 own(manner + static_cast<unsigned>(self.rank()));
-      if ((own() & 1) != 0) ::usleep(own() % 3000);
+      if ((own() & 1) != 0) ::usleep(static_cast<useconds_t>(own() % 3000));
       if ((manner >> self.rank() & 1) != 0) {
         self.release();
         ::_exit(0);
