@@ -14,11 +14,11 @@
 #include "lib/comm/describe.h"
 #include "lib/comm/group.h"
 #include "lib/comm/handle_table.h"
+#include "lib/comm/thread_state.h"
 
 using rocenante::AllReduceCall;
 using rocenante::CallGroup;
 using rocenante::Code;
-using rocenante::Communicator;
 using rocenante::Config;
 using rocenante::ExclusiveUse;
 using rocenante::make_error;
@@ -33,8 +33,7 @@ namespace {
 constexpr int kMaxRanks = static_cast<int>(rocenante::reduce::kMaxInputs);
 
 std::string& last_error() {
-  static thread_local std::string text;
-  return text;
+  return rocenante::thread_state().last_error;
 }
 
 rcnResult_t report(const Status& status) {
@@ -114,7 +113,7 @@ Status init_rank(rcnComm_t* comm, int nranks, const rcnUniqueId& id, int rank, c
   rocenante::PendingInit init{reinterpret_cast<void**>(comm), to_internal(id),
                               static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(nranks),
                               std::move(loaded)};
-  if (!CallGroup::of_this_thread().open()) return rocenante::initialise(init);
+  if (!rocenante::group_is_open()) return rocenante::initialise(init);
   CallGroup::of_this_thread().add(std::move(init));
   return {};
 }
@@ -143,7 +142,7 @@ Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, rcnDa
   if (stream != nullptr) RCN_TRY(rocenante::host_device().check_stream(stream));
   RCN_TRY(use->check(call));
   if (count == 0) return use->async_error();
-  if (!CallGroup::of_this_thread().open()) return use->all_reduce(call);
+  if (!rocenante::group_is_open()) return use->all_reduce(call);
   CallGroup::of_this_thread().add(comm, call);
   return {};
 }

@@ -6,8 +6,9 @@
 #include <array>
 #include <fstream>
 #include <mutex>
-#include <random>
+#include <span>
 
+#include "lib/net/crypto.h"
 #include "lib/net/fork.h"
 #include "transports/loopback/loopback.h"
 #include "transports/shm/shm.h"
@@ -32,8 +33,7 @@ std::uint64_t process_nonce() {
   static std::uint64_t generation = ~std::uint64_t{0};
   const std::lock_guard lock(mutex);
   if (generation != net::fork_generation()) {
-    std::random_device device;
-    nonce = (std::uint64_t{device()} << 32) | device();
+    net::random_bytes(std::as_writable_bytes(std::span(&nonce, 1)));
     generation = net::fork_generation();
   }
   return nonce;

@@ -217,7 +217,8 @@ std::string draw_plot(const std::vector<Row>& rows, const RunInfo& info) {
   draw_panel(out, kRightPanel, "Bus bandwidth", "bus bandwidth (GB/s)", all, &Series::busbw);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const double x = 60 + static_cast<double>(i % kLegendColumns) * (kWidth - 80) / kLegendColumns;
-    const double y = kLegendTop + kLegendLine * static_cast<double>(i / kLegendColumns);
+    const std::size_t row = i / kLegendColumns;
+    const double y = kLegendTop + kLegendLine * static_cast<double>(row);
     const Series& series = all[i];
     out += text(
         "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"1.6\"%s/>\n", x,

@@ -78,11 +78,6 @@ bool step_all(std::vector<Queue>& queues, bool look_after, Status* first, bool* 
 
 }  // namespace
 
-CallGroup& CallGroup::of_this_thread() {
-  static thread_local CallGroup group;
-  return group;
-}
-
 Status CallGroup::end() {
   if (depth_ == 0) return make_error(Code::kInvalidUsage, "rcnGroupEnd without rcnGroupStart");
   if (--depth_ != 0) return {};

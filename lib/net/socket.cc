@@ -34,7 +34,7 @@ Status stream_error(int error, std::string_view what) {
 }
 
 Status finish_connect(int fd, const SocketAddress& address, Deadline deadline, int* error) {
-  const Status ready = wait_for(fd, POLLOUT, deadline, address.text());
+  Status ready = wait_for(fd, POLLOUT, deadline, address.text());
   if (!ready.ok()) {
     *error = 0;
     return ready;

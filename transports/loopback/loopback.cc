@@ -4,8 +4,9 @@
 #include <charconv>
 #include <map>
 #include <mutex>
-#include <random>
+#include <span>
 
+#include "lib/net/crypto.h"
 #include "transports/mapped_link.h"
 
 namespace rocenante {
@@ -22,9 +23,9 @@ class Registry {
  public:
   std::uint64_t add(Published entry) {
     const std::lock_guard lock(mutex_);
-    std::uint64_t id;
+    std::uint64_t id = 0;
     do {
-      id = random_();
+      net::random_bytes(std::as_writable_bytes(std::span(&id, 1)));
     } while (id == 0 || entries_.contains(id));
     entries_.emplace(id, std::move(entry));
     return id;
@@ -43,7 +44,6 @@ class Registry {
 
  private:
   std::mutex mutex_;
-  std::mt19937_64 random_{std::random_device{}()};
   std::map<std::uint64_t, Published> entries_;
 };
 
