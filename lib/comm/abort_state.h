@@ -4,6 +4,8 @@
 // (failure rule 2).
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -14,10 +16,15 @@ namespace rocenante {
 
 class AbortState {
  public:
-  // True if this was the first cause. Any thread.
+  // True if this was the first cause; raised() holds either way once it has returned. Any thread.
   bool raise(protocol::AbortCause cause, Status status) {
     bool expected = false;
-    if (!claimed_.compare_exchange_strong(expected, true, std::memory_order_acq_rel)) return false;
+    if (!claimed_.compare_exchange_strong(expected, true, std::memory_order_acq_rel)) {
+      // The winner stores the word within a few instructions: whoever has called raise() may rely on
+      // raised().
+      while (!raised()) ::sched_yield();
+      return false;
+    }
     status_ = std::move(status);
     // Release: whoever acquires the word sees the status.
     __atomic_store_n(&word_, protocol::pack_abort(cause), __ATOMIC_RELEASE);

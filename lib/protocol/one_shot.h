@@ -34,8 +34,9 @@ struct Exchange {
 template <class Env, class Group, class Port, class Combiner>
 class OneShot {
  public:
-  // A call begins when the one before it has ended in every thread of every group of the rank (a kernel
-  // boundary, a join): only then does the lane's epoch stand at the last completed round for all of them.
+  // All arguments outlive the object. A call begins when the one before it has ended in every thread of
+  // every group of the rank (a kernel boundary, a join): only then does the lane's epoch stand at the last
+  // completed round for all of them.
   RCN_HD OneShot(Env& env, Group& group, const Lane& lane, Port& port, Combiner& combiner,
                  std::uint32_t part, const Exchange& exchange)
       : env_(env),
@@ -171,7 +172,7 @@ class OneShot {
   const Lane& lane_;
   Port& port_;
   Combiner& combiner_;
-  const Exchange exchange_;
+  const Exchange& exchange_;
   const std::uint32_t part_;
   Phase phase_ = Phase::kBegin;
   WaitState wait_;

@@ -111,6 +111,11 @@ RCN_HD bool last_to_arrive(Env& env, Group& group, const Lane& lane, ArrivalCoun
 // Share `index` of `count` of [begin, end), cut at multiples of 16 bytes from `begin`; may be empty.
 RCN_HD inline void range_of(std::uint32_t index, std::uint32_t count, std::uint64_t begin,
                             std::uint64_t end, std::uint64_t& from, std::uint64_t& to) {
+  if (count == 1) {  // the host's case: an 8-byte call would feel the division
+    from = begin;
+    to = end;
+    return;
+  }
   const std::uint64_t share = round_up((end - begin + count - 1) / count, 16);
   from = begin + share * index < end ? begin + share * index : end;
   to = end - from < share ? end : from + share;

@@ -390,7 +390,7 @@ TEST_CASE("a child of a rank may return from main", "[control][fork]") {
   CHECK(recorder.gone().empty());
 }
 
-TEST_CASE("forks amid joining ranks do not hang", "[control][fork]") {
+TEST_CASE("forks amid joining ranks do not hang", "[control][fork][amid]") {
   const Config config = star_config();
   std::atomic<bool> is_over{false};
   std::atomic<int> joined{0};

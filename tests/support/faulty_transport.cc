@@ -39,6 +39,15 @@ class FaultyTransport final : public Transport {
  public:
   explicit FaultyTransport(FaultyCatalog::Network& network) : network_(network) {}
 
+  // As closing a queue pair does: nothing of ours is read any more, delivered or not (failure rule 6).
+  ~FaultyTransport() override {
+    for (const std::uint32_t peer : peers_) {
+      Wire& wire = network_.wire(context_.rank, peer);
+      const std::lock_guard lock(wire.mutex);
+      wire.in_flight.clear();
+    }
+  }
+
   const char* name() const override { return kNames[0]; }
   TransportCaps caps() const override { return {false, false, true}; }
 
