@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The only place that names concrete transports.
+#include <sched.h>
 #include <unistd.h>
 
 #include <array>
@@ -66,7 +67,15 @@ const TransportCatalog& builtin_transports() {
 HostIdentity local_identity() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  return {host.data(), first_line("/proc/sys/kernel/random/boot_id"), process_nonce(), ::getpid()};
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::string processors;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) {
+    processors.assign(reinterpret_cast<const char*>(&set), sizeof set);
+    processors.erase(processors.find_last_not_of('\0') + 1);
+  }
+  return {host.data(), first_line("/proc/sys/kernel/random/boot_id"), process_nonce(), ::getpid(),
+          processors};
 }
 
 }  // namespace rocenante

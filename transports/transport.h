@@ -48,6 +48,9 @@ struct HostIdentity {
   std::string boot_id;              // one per boot of a kernel
   std::uint64_t process_nonce = 0;  // random, one per process image
   std::int64_t pid = 0;
+  // Processors the rank may run on, a bit each, first byte first: launchers bind ranks, so no rank alone
+  // knows how many there are for all.
+  std::string processors;
 };
 
 // One round's payload for one peer, and the signal that follows it. `payload` is in the outbox.

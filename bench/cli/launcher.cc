@@ -2,6 +2,7 @@
 #include "bench/cli/launcher.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -52,6 +53,20 @@ int id_in_memory(const rcnUniqueId& id) {
   return fd;
 }
 
+// The `rank`-th processor we may run on; false where there are fewer than ranks.
+bool choose_processor(int rank, int ranks, cpu_set_t* only) {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) < ranks) return false;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &usable) || rank-- != 0) continue;
+    CPU_ZERO(only);
+    CPU_SET(cpu, only);
+    return true;
+  }
+  return false;
+}
+
 class Launcher {
  public:
   explicit Launcher(const LaunchPlan& plan) : plan_(plan) {
@@ -98,6 +113,8 @@ class Launcher {
     argv.push_back(nullptr);
 
     const pid_t self = getpid();
+    cpu_set_t only;
+    const bool bound = plan_.bind && choose_processor(rank, plan_.ranks, &only);
     const pid_t pid = fork();
     if (pid < 0) throw RunError(text("cannot start rank %d: fork: %s", rank, std::strerror(errno)));
     if (pid == 0) {
@@ -105,6 +122,8 @@ class Launcher {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != self) _exit(kExitFailed);
       fcntl(fd, F_SETFD, 0);
+      // Two ranks that wait for each other on one processor would be timed by the scheduler, not by us.
+      if (bound) sched_setaffinity(0, sizeof only, &only);
       sigprocmask(SIG_SETMASK, &before_, nullptr);
       execv("/proc/self/exe", argv.data());
       static constexpr char kMessage[] = "rocenante: cannot execute /proc/self/exe\n";

@@ -43,8 +43,8 @@ int run_perf(const PerfArguments& arguments, int argc, char** argv) {
                "--rendezvous");
     return run_rank(options, id, rank);
   }
-  return launch(
-      LaunchPlan{options.ranks, options.grace_s, std::vector<std::string>(argv + 1, argv + argc)});
+  return launch(LaunchPlan{options.ranks, options.bind, options.grace_s,
+                           std::vector<std::string>(argv + 1, argv + argc)});
 }
 
 // Ranks say who they are: their messages come out of one terminal.

@@ -73,6 +73,8 @@ void add_perf(CLI::App& app, PerfArguments& arguments) {
       ->default_str("2");
   add(perf, "--transport", arguments.transport, "NAME",
       "Transport to use, as ROCENANTE_TRANSPORT: auto, shm, tcp, ...", ranks);
+  add(perf, "--bind", arguments.bind, "core|none",
+      "Bind each rank that --ranks starts to a processor of its own, where there are enough", ranks);
   add(perf, "--grace", arguments.grace, "SECONDS",
       "After a rank died, the others get this long to report it before they are killed", ranks);
   add(perf, "--rank", arguments.rank, "NUMBER",

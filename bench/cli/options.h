@@ -30,6 +30,7 @@ struct PerfArguments {
   std::string json;
   std::string plot;
   std::string grace = "30";
+  std::string bind = "core";
   std::string rank;
   std::string world;
   std::string rendezvous;
@@ -53,6 +54,7 @@ struct PerfOptions {
   bool fresh = false;
   std::string json;  // empty: none, "-": standard output
   std::string plot;
+  bool bind = true;
   unsigned grace_s = 30;
 
   // Exactly one way to be started: with neither, this process launches `ranks` processes.

@@ -121,6 +121,10 @@ PerfOptions check_perf_arguments(const PerfArguments& arguments) {
   options.types = parse_list<TypeInfo>("--datatype", arguments.type, find_type, all_types);
   options.ops = parse_list<OpInfo>("--op", arguments.op, find_op, all_ops);
   options.fresh = arguments.fresh;
+  if (arguments.bind != "core" && arguments.bind != "none") {
+    refuse("--bind", arguments.bind, "must be core or none");
+  }
+  options.bind = arguments.bind == "core";
   options.grace_s = static_cast<unsigned>(parse_number("--grace", arguments.grace, 0, kMaxGraceS));
   check_start(arguments, options);
 

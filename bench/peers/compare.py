@@ -44,6 +44,8 @@ def peer_command(name, program, ranks, iterations, warmup, sizes):
         command += ["--allow-run-as-root", "--oversubscribe", "--bind-to", "core" if ranks <= os.cpu_count() else "none"]
         if ranks > os.cpu_count():
             command += ["--mca", "mpi_yield_when_idle", "1"]
+    if name == "mpich" and ranks <= os.cpu_count():
+        command += ["-bind-to", "core"]
     return command + [program, str(iterations), str(warmup)] + [str(size) for size in sizes]
 
 

@@ -28,7 +28,7 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
      "is an error."},
     {Key::kDevice, "ROCENANTE_DEVICE", ValueType::kChoice, nullptr, "auto", "", "auto|host", 0, 0,
      Scope::kAgreed, false, "The memory that calls work on. auto is host memory in this version."},
-    {Key::kSpinUs, "ROCENANTE_SPIN_US", ValueType::kInteger, nullptr, "200", "us", nullptr, 0, 10e6,
+    {Key::kSpinUs, "ROCENANTE_SPIN_US", ValueType::kInteger, nullptr, "20", "us", nullptr, 0, 10e6,
      Scope::kLocal, false,
      "How long a waiting call spins before it yields the processor. With more ranks on this host than "
      "processors it yields almost at once."},

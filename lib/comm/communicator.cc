@@ -20,6 +20,7 @@ std::string encode_identity(const HostIdentity& identity) {
   net::WireWriter out;
   out.string(identity.host_name).string(identity.boot_id);
   out.integer(identity.process_nonce).integer(static_cast<std::uint64_t>(identity.pid));
+  out.string(identity.processors);
   return out.take();
 }
 
@@ -29,6 +30,7 @@ bool decode_identity(std::string_view bytes, HostIdentity* identity) {
   identity->boot_id = in.string(kLongestText);
   identity->process_nonce = in.integer<std::uint64_t>();
   identity->pid = static_cast<std::int64_t>(in.integer<std::uint64_t>());
+  identity->processors = in.string(kLongestText);
   return in.complete();
 }
 
@@ -80,7 +82,7 @@ Status Communicator::initialise(const UniqueId& id) {
   // A pure function of what all have just received: fails on all ranks or on none.
   RCN_ASSIGN(transport_names_,
              choose_transports(catalog_, config_.text(Key::kTransport), rank_, identities_));
-  policy_ = WaitPolicy::choose(ranks_on_host(rank_, identities_), usable_processors(),
+  policy_ = WaitPolicy::choose(ranks_on_host(rank_, identities_), processors_on_host(rank_, identities_),
                                config_.integer(Key::kSpinUs));
 
   RCN_ASSIGN(const std::vector<std::string> blobs, exchange(open_transports(), deadline));
@@ -99,8 +101,8 @@ Status Communicator::initialise(const UniqueId& id) {
       RCN_TRY(control_->watch_process(peer, std::move(handle)));
   }
   log_info(rank_, "communicator of {} ranks: {} on this host, {} processors, reduction {}, transport {}",
-           ranks_, ranks_on_host(rank_, identities_), usable_processors(), kernels_->target,
-           ranks_ == 1 ? "self" : transport_names_[rank_ == 0 ? 1 : 0]);
+           ranks_, ranks_on_host(rank_, identities_), processors_on_host(rank_, identities_),
+           kernels_->target, ranks_ == 1 ? "self" : transport_names_[rank_ == 0 ? 1 : 0]);
   return {};
 }
 

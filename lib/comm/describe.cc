@@ -3,6 +3,8 @@
 
 #include <rocenante/rocenante.h>
 
+#include <span>
+
 #include "lib/base/config.h"
 #include "lib/comm/topology.h"
 #include "reduce_kernels/reduce.h"
@@ -37,8 +39,9 @@ Result<std::string> describe_info() {
       "host)\n"
       "not built yet: tcp, verbs, cuda (docs/status.md)\n",
       RCN_MAJOR, RCN_MINOR, RCN_PATCH, ROCENANTE_BUILD_TYPE, ROCENANTE_COMPILER, self.host_name,
-      usable_processors(), self.boot_id.empty() ? "unknown: shm cannot be used" : self.boot_id,
-      describe_targets(config), host_device().name(), transports, config.text(Key::kTransport));
+      processors_on_host(0, std::span(&self, 1)),
+      self.boot_id.empty() ? "unknown: shm cannot be used" : self.boot_id, describe_targets(config),
+      host_device().name(), transports, config.text(Key::kTransport));
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/comm/topology.h"
 
-#include <sched.h>
-
 #include <algorithm>
+#include <bit>
 
 namespace rocenante {
 namespace {
@@ -47,11 +46,17 @@ std::uint32_t ranks_on_host(std::uint32_t rank, std::span<const HostIdentity> ra
                     [&](const HostIdentity& other) { return other.boot_id == ranks[rank].boot_id; }));
 }
 
-std::uint32_t usable_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
+std::uint32_t processors_on_host(std::uint32_t rank, std::span<const HostIdentity> ranks) {
+  std::string all;
+  for (const HostIdentity& other : ranks) {
+    if (other.boot_id != ranks[rank].boot_id) continue;
+    all.resize(std::max(all.size(), other.processors.size()));
+    for (std::size_t i = 0; i < other.processors.size(); ++i)
+      all[i] = static_cast<char>(all[i] | other.processors[i]);
+  }
+  int count = 0;
+  for (const char byte : all) count += std::popcount(static_cast<unsigned char>(byte));
+  return static_cast<std::uint32_t>(std::max(1, count));
 }
 
 }  // namespace rocenante

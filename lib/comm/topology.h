@@ -23,7 +23,7 @@ Result<std::vector<std::string>> choose_transports(const TransportCatalog& catal
 // Ranks on the same host as `rank`, itself included.
 std::uint32_t ranks_on_host(std::uint32_t rank, std::span<const HostIdentity> ranks);
 
-// Processors this thread may run on; at least 1.
-std::uint32_t usable_processors();
+// Processors that the ranks on the host of `rank` may run on, together; at least 1.
+std::uint32_t processors_on_host(std::uint32_t rank, std::span<const HostIdentity> ranks);
 
 }  // namespace rocenante
