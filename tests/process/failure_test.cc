@@ -55,8 +55,10 @@ std::int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count();
 }
 
+// Gives up where a rank that should have set the word is no more.
 void wait_until(const std::atomic<int>& word, int value) {
-  while (word.load() < value) std::this_thread::sleep_for(1ms);
+  const auto limit = Clock::now() + kPatience;
+  while (word.load() < value && Clock::now() < limit) std::this_thread::sleep_for(1ms);
 }
 
 std::string sum_once(Rank& self, float value) {

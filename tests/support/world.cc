@@ -4,14 +4,17 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <new>
 #include <thread>
 
 namespace rocenante::test {
@@ -88,11 +91,37 @@ std::string run_threads(int ranks, const std::string& options,
   return "";
 }
 
+namespace {
+
+// Where rank 0 leaves the id for the others. The parent must not make it: that starts a thread, and
+// sanitizers' locks do not survive a fork while another thread holds them.
+struct SharedId {
+  enum State : int { kNone, kMade, kFailed };
+  std::atomic<int> state{kNone};
+  rcnUniqueId id;
+};
+
+std::string share_id(SharedId& shared, int rank, rcnUniqueId* id) {
+  if (rank == 0) {
+    const std::string error = make_id(&shared.id);
+    *id = shared.id;
+    shared.state = error.empty() ? SharedId::kMade : SharedId::kFailed;
+    return error;
+  }
+  while (shared.state == SharedId::kNone) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  *id = shared.id;
+  return shared.state == SharedId::kMade ? "" : "rank 0 could not make an id";
+}
+
+}  // namespace
+
 std::vector<Process> start_processes(int ranks, const std::string& options,
                                      const std::function<std::string(Rank&)>& body) {
-  rcnUniqueId id;
   std::vector<Process> processes(static_cast<std::size_t>(ranks));
-  if (!make_id(&id).empty()) return processes;
+  void* const page =
+      ::mmap(nullptr, sizeof(SharedId), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return processes;
+  SharedId& shared = *new (page) SharedId;
   for (int rank = 0; rank < ranks; ++rank) {
     Process& process = processes[static_cast<std::size_t>(rank)];
     std::array<int, 2> ends{};
@@ -104,10 +133,13 @@ std::vector<Process> start_processes(int ranks, const std::string& options,
       continue;
     }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const std::string text = run_rank(ranks, rank, id, options, body);
+    rcnUniqueId id;
+    std::string text = share_id(shared, rank, &id);
+    if (text.empty()) text = run_rank(ranks, rank, id, options, body);
     [[maybe_unused]] const auto written = ::write(ends[1], text.data(), text.size());
     ::_exit(text.empty() ? 0 : 1);
   }
+  ::munmap(page, sizeof(SharedId));
   return processes;
 }
 
