@@ -53,13 +53,15 @@ int id_in_memory(const rcnUniqueId& id) {
   return fd;
 }
 
-// The `rank`-th processor we may run on; false where there are fewer than ranks.
-bool choose_processor(int rank, int ranks, cpu_set_t* only) {
+// The processor of a rank: those we may run on are dealt in turn. Where there are fewer than ranks, the
+// kernel left alone may keep three ranks on one processor and one on the next for as long as a run lasts.
+bool choose_processor(int rank, cpu_set_t* only) {
   cpu_set_t usable;
   CPU_ZERO(&usable);
-  if (sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) < ranks) return false;
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return false;
+  int turn = rank % CPU_COUNT(&usable);
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &usable) || rank-- != 0) continue;
+    if (!CPU_ISSET(cpu, &usable) || turn-- != 0) continue;
     CPU_ZERO(only);
     CPU_SET(cpu, only);
     return true;
@@ -114,7 +116,7 @@ class Launcher {
 
     const pid_t self = getpid();
     cpu_set_t only;
-    const bool bound = plan_.bind && choose_processor(rank, plan_.ranks, &only);
+    const bool bound = plan_.bind && choose_processor(rank, &only);
     const pid_t pid = fork();
     if (pid < 0) throw RunError(text("cannot start rank %d: fork: %s", rank, std::strerror(errno)));
     if (pid == 0) {
