@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C API: the only exported functions and the only place that catches exceptions.
+// The C API: the only exports of librocenante.so.
 #include <rocenante/rocenante.h>
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <string>
 
 #include "lib/base/config.h"
-#include "lib/base/log.h"
+#include "lib/comm/boundary.h"
 #include "lib/comm/call_text.h"
 #include "lib/comm/describe.h"
 #include "lib/comm/group.h"
@@ -18,11 +17,14 @@
 
 using rocenante::AllReduceCall;
 using rocenante::CallGroup;
+using rocenante::check_type_and_op;
 using rocenante::Code;
 using rocenante::Config;
 using rocenante::ExclusiveUse;
+using rocenante::guarded;
 using rocenante::make_error;
 using rocenante::PinnedUse;
+using rocenante::require;
 using rocenante::Result;
 using rocenante::Status;
 
@@ -30,35 +32,8 @@ static_assert(sizeof(rcnUniqueId) == sizeof(rocenante::UniqueId));
 
 namespace {
 
-constexpr int kMaxRanks = static_cast<int>(rocenante::reduce::kMaxInputs);
-
 std::string& last_error() {
   return rocenante::thread_state().last_error;
-}
-
-rcnResult_t report(const Status& status) {
-  if (status.ok()) return rcnSuccess;
-  last_error() = status.text();
-  return static_cast<rcnResult_t>(status.code());
-}
-
-// Runs a function that returns Status; nothing thrown leaves the library.
-template <class Function>
-rcnResult_t guarded(Function&& function) noexcept {
-  try {
-    return report(function());
-  } catch (const std::bad_alloc&) {
-    return report(Status(Code::kSystemError, "out of memory"));
-  } catch (const std::exception& error) {
-    return report(Status(Code::kInternalError, error.what()));
-  } catch (...) {
-    return report(Status(Code::kInternalError, "unknown exception"));
-  }
-}
-
-template <class T>
-Status require(const T* pointer, const char* name) {
-  return pointer != nullptr ? Status() : make_error(Code::kInvalidArgument, "{} is NULL", name);
 }
 
 rocenante::UniqueId to_internal(const rcnUniqueId& id) {
@@ -69,16 +44,6 @@ rocenante::UniqueId to_internal(const rcnUniqueId& id) {
 
 void to_public(const rocenante::UniqueId& id, rcnUniqueId* result) {
   std::memcpy(result->internal, id.bytes.data(), sizeof result->internal);
-}
-
-void warn_once_of_unknown_variables() {
-  static const bool done = [] {
-    for (const std::string& name : rocenante::unknown_variables()) {
-      rocenante::log_warn(-1, "{} is not a setting of this version: ignored (docs/configuration.md)", name);
-    }
-    return true;
-  }();
-  (void)done;
 }
 
 Result<Config> load_config(const rcnConfig_t* config) {
@@ -92,22 +57,12 @@ Result<Config> load_config(const rcnConfig_t* config) {
     }
     if (config->options != nullptr) options = config->options;
   }
-  RCN_ASSIGN(Config loaded, Config::load(options));
-  rocenante::LogLevel level;
-  if (rocenante::parse_log_level(loaded.text(rocenante::Key::kDebug), &level))
-    rocenante::set_log_level(level);
-  warn_once_of_unknown_variables();
-  return loaded;
+  return rocenante::load_settings(options);
 }
 
 Status init_rank(rcnComm_t* comm, int nranks, const rcnUniqueId& id, int rank, const rcnConfig_t* config) {
   RCN_TRY(require(comm, "comm"));
-  if (nranks < 1 || nranks > kMaxRanks) {
-    return make_error(Code::kInvalidArgument, "nranks is {}: expected 1 to {}", nranks, kMaxRanks);
-  }
-  if (rank < 0 || rank >= nranks) {
-    return make_error(Code::kInvalidArgument, "rank is {}: expected 0 to {}", rank, nranks - 1);
-  }
+  RCN_TRY(rocenante::check_rank(nranks, rank));
   if (auto decoded = rocenante::decode_unique_id(to_internal(id)); !decoded.ok()) return decoded.status();
   RCN_ASSIGN(Config loaded, load_config(config));
   rocenante::PendingInit init{reinterpret_cast<void**>(comm), to_internal(id),
@@ -118,33 +73,12 @@ Status init_rank(rcnComm_t* comm, int nranks, const rcnUniqueId& id, int rank, c
   return {};
 }
 
-Status check_type_and_op(rcnDataType_t datatype, rcnRedOp_t op) {
-  const int type = static_cast<int>(datatype);
-  if (type < 0 || type >= rcnNumTypes) {
-    return make_error(Code::kInvalidArgument, "datatype is {}: expected 0 to {}", type, rcnNumTypes - 1);
-  }
-  if (static_cast<int>(op) < 0) {
-    return make_error(Code::kInvalidArgument,
-                      "op is {}: expected 0 to {} or an operator of this communicator",
-                      static_cast<int>(op), rcnNumOps - 1);
-  }
-  return {};
-}
-
 Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, rcnDataType_t datatype,
                   rcnRedOp_t op, rcnComm_t comm, const void* stream) {
   RCN_TRY(check_type_and_op(datatype, op));
   const AllReduceCall call{sendbuff, recvbuff, count, static_cast<rocenante::reduce::DataType>(datatype),
                            static_cast<std::uint32_t>(op)};
-  ExclusiveUse use(comm);
-  if (!use) [[unlikely]]
-    return ExclusiveUse::refusal(comm);
-  if (stream != nullptr) RCN_TRY(rocenante::host_device().check_stream(stream));
-  RCN_TRY(use->check(call));
-  if (count == 0) return use->async_error();
-  if (!rocenante::group_is_open()) return use->all_reduce(call);
-  CallGroup::of_this_thread().add(comm, call);
-  return {};
+  return rocenante::submit(comm, call, stream);
 }
 
 Status get_stats(rcnComm_t comm, rcnCommStats_t* stats) {

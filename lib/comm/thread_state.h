@@ -4,6 +4,7 @@
 // that dlclose could not unload it while a thread that once called it lives.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "lib/comm/group.h"
@@ -13,6 +14,8 @@ namespace rocenante {
 struct ThreadState {
   std::string last_error;
   CallGroup group;
+  // What an interface built on this one keeps per thread.
+  std::shared_ptr<void> extension;
   // The list of all threads' states.
   ThreadState* next = nullptr;
   ThreadState* previous = nullptr;

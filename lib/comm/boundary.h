@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the library's C interfaces share: turning statuses and exceptions into result codes, reading the
+// settings, and issuing a call.
+#pragma once
+
+#include <rocenante/rocenante.h>
+
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "lib/base/config.h"
+#include "lib/base/status.h"
+#include "lib/comm/communicator.h"
+#include "lib/comm/handle_table.h"
+#include "lib/comm/thread_state.h"
+
+namespace rocenante {
+
+// Notes the text of an error as the calling thread's last.
+inline rcnResult_t report(const Status& status) {
+  if (status.ok()) return rcnSuccess;
+  thread_state().last_error = status.text();
+  return static_cast<rcnResult_t>(status.code());
+}
+
+// Runs a function that returns Status; nothing thrown leaves the library.
+template <class Function>
+rcnResult_t guarded(Function&& function) noexcept {
+  try {
+    return report(function());
+  } catch (const std::bad_alloc&) {
+    return report(Status(Code::kSystemError, "out of memory"));
+  } catch (const std::exception& error) {
+    return report(Status(Code::kInternalError, error.what()));
+  } catch (...) {
+    return report(Status(Code::kInternalError, "unknown exception"));
+  }
+}
+
+// InvalidArgument naming the argument if it is null.
+template <class T>
+Status require(const T* pointer, const char* name) {
+  return pointer != nullptr ? Status() : make_error(Code::kInvalidArgument, "{} is NULL", name);
+}
+
+// The settings of this moment, which from now on also decide what is logged; warns once of unknown ones.
+Result<Config> load_settings(std::string_view options);
+
+// Whether the numbers of an initialisation are possible at all.
+Status check_rank(int nranks, int rank);
+// The same for a type and an operator.
+Status check_type_and_op(rcnDataType_t datatype, rcnRedOp_t op);
+
+// Performs an all-reduce on the communicator behind `handle`, or notes it if a group is open.
+inline Status submit(void* handle, const AllReduceCall& call, const void* stream) {
+  ExclusiveUse use(handle);
+  if (!use) [[unlikely]]
+    return ExclusiveUse::refusal(handle);
+  if (stream != nullptr) RCN_TRY(host_device().check_stream(stream));
+  RCN_TRY(use->check(call));
+  if (call.count == 0) return use->async_error();
+  if (!group_is_open()) return use->all_reduce(call);
+  CallGroup::of_this_thread().add(handle, call);
+  return {};
+}
+
+}  // namespace rocenante
