@@ -4,9 +4,11 @@
 // members, so that an object that fails half-way through its creation still releases what it had.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <utility>
 
@@ -42,6 +44,17 @@ class Owned {
  private:
   Value value_ = Traits::empty();
 };
+
+// The same descriptor (or -1, with errno kept) under a number above 2, closed on exec: where an application
+// closed its standard input, output or error, what it prints must not land in ours.
+inline int above_standard(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return moved;
+}
 
 struct FdTraits {
   using Value = int;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,8 +33,16 @@ Result<OwnedMapping> map_fd(int fd, std::uint64_t bytes, int protection) {
 
 Result<MemfdMapping> create_memfd(std::uint64_t bytes, PeerAccess access) {
   MemfdMapping result;
-  result.fd = Fd(::memfd_create("rocenante", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  result.fd = Fd(above_standard(::memfd_create("rocenante", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   if (!result.fd) return errno_error("memfd_create");
+  // Beyond the limit the kernel would not only refuse but end the process by SIGXFSZ.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+    return make_error(
+        Code::kSystemError,
+        "shared memory of {} bytes is above the limit of file sizes, {} bytes: raise it (ulimit -f)", bytes,
+        limit.rlim_cur);
+  }
   if (::ftruncate(result.fd.get(), static_cast<off_t>(bytes)) != 0) {
     return errno_error("ftruncate of a memfd to {} bytes", bytes);
   }

@@ -54,7 +54,7 @@ void note_descriptor(int fd);
 template <class Open>
 SocketFd open_socket(Open open) {
   detail::lock_descriptors();
-  const int fd = open();
+  const int fd = above_standard(open());
   if (fd >= 0) detail::note_descriptor(fd);
   detail::unlock_descriptors();
   return SocketFd(fd);

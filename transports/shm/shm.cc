@@ -19,7 +19,7 @@ Fd open_pidfd(pid_t pid) {
 #define SYS_pidfd_open 434
 #endif
   if (pid <= 0) return Fd();
-  return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0u)));
+  return Fd(above_standard(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0u))));
 }
 
 class ShmTransport final : public Transport {
