@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transports/shm/hand_over.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -16,6 +14,7 @@
 #include "lib/base/log.h"
 #include "lib/net/crypto.h"
 #include "lib/net/socket.h"
+#include "lib/net/thread.h"
 
 namespace rocenante {
 namespace {
@@ -104,12 +103,8 @@ Result<std::unique_ptr<HandOverServer>> HandOverServer::start(const net::SecretK
   net::Acceptor acceptor(std::move(listener), key, net::Identity{kPurpose, rank, name}, limits);
   std::unique_ptr<HandOverServer> server(
       new HandOverServer(std::move(acceptor), std::move(wake), std::move(name), std::move(regions)));
-  // The application's signals are for its own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  server->thread_ = std::thread([raw = server.get()] { raw->serve(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  RCN_ASSIGN(server->thread_,
+             net::start_quiet_thread("rcn-hand-over", [raw = server.get()] { raw->serve(); }));
   return server;
 }
 
@@ -121,7 +116,6 @@ HandOverServer::~HandOverServer() {
 }
 
 void HandOverServer::serve() {
-  pthread_setname_np(pthread_self(), "rcn-hand-over");
   std::vector<pollfd> polls;
   for (;;) {
     polls.clear();
@@ -184,10 +178,16 @@ Result<HandedOver> receive_regions(std::string_view name, const net::SecretKey& 
     std::memcpy(descriptors.data(), CMSG_DATA(header), std::min(carried, sizeof descriptors));
   }
   HandedOver result;
-  result.inbox = Fd(descriptors[0]);
-  result.outbox = Fd(descriptors[1]);
+  result.inbox = Fd(above_standard(descriptors[0]));
+  result.outbox = Fd(above_standard(descriptors[1]));
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    return make_error(Code::kSystemError,
+                      "the shared memory of rank {} could not be received: this process has no more file "
+                      "descriptors, raise the limit of open files (ulimit -n)",
+                      peer);
+  }
   if (received != static_cast<ssize_t>(sizeof sizes) || !result.inbox || !result.outbox ||
-      (message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0) {
+      (message.msg_flags & MSG_TRUNC) != 0) {
     return make_error(Code::kRemoteError, "rank {} handed over {} bytes without both descriptors", peer,
                       received);
   }
