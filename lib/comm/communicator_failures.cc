@@ -79,12 +79,19 @@ void Communicator::look_after(Operation& operation, std::uint64_t waited_ns) {
     return;
   }
   if (waited_ns < suspect_ns_) return;
-  const std::uint64_t heard = control_->last_heard_ns(missing);
   const std::uint64_t now = monotonic_ns();
-  if (now > heard && now - heard >= suspect_ns_) {
+  const auto silent_for = [&](std::uint32_t rank) {
+    const std::uint64_t heard = control_->last_heard_ns(rank);
+    return now > heard ? now - heard : 0;
+  };
+  // Peers are heard by this process's monitor, and through rank 0: after a pause of either their silence
+  // says nothing. Heartbeats come at least four times within the time of suspicion.
+  if (silent_for(rank_) >= suspect_ns_ / 2) return;
+  if (missing != 0 && silent_for(0) >= suspect_ns_ / 2) return;
+  if (const std::uint64_t silence = silent_for(missing); silence >= suspect_ns_) {
     abort({protocol::AbortReason::kSuspect, missing, epoch},
           make_error(Code::kRemoteError, "rank {} has been silent for {:.0f} s: {}", missing,
-                     static_cast<double>(now - heard) / 1e9, describe_wait(epoch, missing)));
+                     static_cast<double>(silence) / 1e9, describe_wait(epoch, missing)));
   }
 }
 

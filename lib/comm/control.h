@@ -90,7 +90,8 @@ class ControlStar {
   bool wait_for_goodbyes(const std::vector<bool>& from, net::Deadline deadline);
 
   // When the last sign of life of `rank` was heard, directly or through rank 0 (net::monotonic_ns); the
-  // start of events at first. Lock-free, any thread.
+  // start of events at first, and renewed for all where rank 0 or this process itself made a pause. For
+  // this rank, when its monitor last looked. Lock-free, any thread.
   std::uint64_t last_heard_ns(std::uint32_t rank) const;
 
   std::uint32_t rank() const;

@@ -175,6 +175,7 @@ void StarCore::beat(std::uint64_t now_ns) {
   // On multiples of the period, so that the stars of a process share their wake-ups.
   next_beat_ns_ = (now_ns / heartbeat_ns_ + 1) * heartbeat_ns_;
   heard_since_beat_[rank_] = true;
+  note_heard(rank_, now_ns);
   const std::string frame =
       control_frame(ControlMessage::kHeartbeat, is_center() ? encode_heard(heard_since_beat_) : "");
   heard_since_beat_.assign(nranks_, false);

@@ -52,8 +52,7 @@ class StarCore final : public MonitorClient, public std::enable_shared_from_this
   void say_goodbye();
   bool wait_for_goodbyes(const std::vector<bool>& from, net::Deadline deadline);
   std::uint64_t last_heard_ns(std::uint32_t rank) const {
-    // Relaxed: a lone time stamp; nothing else is read on the strength of it.
-    return last_heard_[rank].load(std::memory_order_relaxed);
+    return last_heard_[rank].load(std::memory_order_acquire);  // see note_heard
   }
 
   // Leaves, as ~ControlStar describes. The core is finished some time later.
@@ -103,6 +102,7 @@ class StarCore final : public MonitorClient, public std::enable_shared_from_this
   bool is_flushed() const;
 
   void tell(const Events& events);
+  void note_heard(std::uint32_t rank, std::uint64_t now_ns);
 
   const std::uint32_t rank_;
   const std::uint32_t nranks_;

@@ -46,9 +46,20 @@ void StarCore::read_frames(ControlLink* link, Events* events) {
   }
 }
 
+// Where whoever is heard through `rank` has had no chance to be heard, because that one or this process
+// itself made a pause, their silence begins anew.
+void StarCore::note_heard(std::uint32_t rank, std::uint64_t now_ns) {
+  const bool passes_on = rank == 0 || rank == rank_;
+  if (passes_on && now_ns - last_heard_[rank].load(std::memory_order_relaxed) > 2 * heartbeat_ns_) {
+    for (auto& heard : last_heard_) heard.store(now_ns, std::memory_order_relaxed);
+  }
+  // Release: who sees this one sees the others renewed.
+  last_heard_[rank].store(now_ns, std::memory_order_release);
+}
+
 // False when the frame is malformed.
 bool StarCore::handle_frame(ControlLink* link, const net::Frame& frame, Events* events) {
-  last_heard_[link->peer].store(net::monotonic_ns(), std::memory_order_relaxed);
+  note_heard(link->peer, net::monotonic_ns());
   heard_since_beat_[link->peer] = true;
   switch (static_cast<ControlMessage>(frame.type)) {
     case ControlMessage::kHeartbeat:
