@@ -109,6 +109,7 @@ Result<Meeting> Meeting::join(const UniqueIdContents& id, const JoinRequest& req
   message.host = host_name();
   message.pid = static_cast<std::uint32_t>(::getpid());
   message.control = request.control;
+  message.patience_ns = deadline.remaining_ns();
   const std::string frame =
       net::encode_frame(static_cast<std::uint16_t>(RootMessage::kJoin), encode_join(message));
   const Deadline last = deadline.later_by_ns(kGraceNs);

@@ -35,6 +35,7 @@ std::string encode_join(const JoinMessage& message) {
   writer.string(message.version).integer(message.rank).integer(message.nranks);
   writer.string(message.agreed_settings).string(message.host).integer(message.pid);
   net::append_address(message.control, &writer);
+  writer.integer(message.patience_ns);
   return writer.take();
 }
 
@@ -48,6 +49,7 @@ std::optional<JoinMessage> decode_join(std::string_view body) {
   message.host = reader.string(kLongestName);
   message.pid = reader.integer<std::uint32_t>();
   message.control = net::read_address(&reader);
+  message.patience_ns = reader.integer<std::uint64_t>();
   if (!reader.complete()) return std::nullopt;
   return message;
 }

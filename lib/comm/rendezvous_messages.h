@@ -17,7 +17,7 @@
 namespace rocenante {
 
 inline constexpr std::string_view kJoinPurpose = "join";
-inline constexpr std::uint16_t kRendezvousVersion = 1;
+inline constexpr std::uint16_t kRendezvousVersion = 2;
 inline constexpr std::size_t kLongestJoin = 64 * 1024;
 inline constexpr std::size_t kSessionNonceBytes = 32;
 
@@ -36,6 +36,7 @@ struct JoinMessage {
   std::string host;
   std::uint32_t pid = 0;
   net::SocketAddress control;
+  std::uint64_t patience_ns = ~std::uint64_t{0};  // how long it will wait for the others
 
   // "rank 3 (host:pid)"
   std::string who() const;

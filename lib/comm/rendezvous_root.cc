@@ -101,8 +101,8 @@ void RendezvousRoot::check_deadlines() {
   std::erase_if(arrivals_, [&](const Arrival& arrival) { return now - arrival.came_ns >= kJoinTimeNs; });
   if (!deadline_.passed()) return;
   if (phase_ == Phase::kJoining) {
-    fail(make_error(Code::kTimeout, "{} did not come within {} s", missing_text(),
-                    static_cast<double>(init_timeout_ns_) / 1e9));
+    fail(make_error(Code::kTimeout, "{} did not come within {:.3f} s", missing_text(),
+                    static_cast<double>(net::monotonic_ns() - first_came_ns_) / 1e9));
   } else {
     phase_ = Phase::kOver;
   }
@@ -171,10 +171,13 @@ void RendezvousRoot::admit(net::SocketFd fd, net::FrameReader reader, JoinMessag
   }
   const Status conflict = phase_ == Phase::kJoining ? conflict_with_others(join) : Status();
   if (members_.empty()) {
+    first_came_ns_ = net::monotonic_ns();
     deadline_ = Deadline::after_ns(init_timeout_ns_);
     net::make_room_for_descriptors(std::size_t{join.nranks} * 2);
     acceptor_->set_half_open_limit(4 * std::size_t{join.nranks} + 64);
   }
+  // Whoever gives up first shall be told who was missing.
+  if (phase_ == Phase::kJoining) deadline_ = deadline_.sooner(Deadline::after_ns(join.patience_ns));
   ranks_.insert(join.rank);
   members_.push_back({.fd = std::move(fd), .reader = std::move(reader), .join = std::move(join)});
   if (phase_ == Phase::kFailed) {

@@ -74,6 +74,7 @@ class RendezvousRoot {
   std::optional<net::Acceptor> acceptor_;  // none once all have come
   int wake_;
   std::uint64_t init_timeout_ns_;
+  std::uint64_t first_came_ns_ = 0;
   Phase phase_ = Phase::kJoining;
   net::Deadline deadline_ = net::Deadline::never();  // of the phase
   std::vector<Arrival> arrivals_;
