@@ -22,6 +22,7 @@ using rocenante::Code;
 using rocenante::Config;
 using rocenante::ExclusiveUse;
 using rocenante::guarded;
+using rocenante::guarded_in_group;
 using rocenante::make_error;
 using rocenante::PinnedUse;
 using rocenante::require;
@@ -155,7 +156,7 @@ const char* rcnGetLastError(rcnComm_t comm) {
 }
 
 const char* rcnPathName(uint32_t path) {
-  return rocenante::path_name(static_cast<rocenante::Path>(path & 0xff));
+  return path < rocenante::kNumPaths ? rocenante::path_name(static_cast<rocenante::Path>(path)) : "unknown";
 }
 
 rcnResult_t rcnGetUniqueId(rcnUniqueId* id) {
@@ -180,12 +181,12 @@ rcnResult_t rcnGetUniqueIdAt(rcnUniqueId* id, const char* address, int serve) {
 }
 
 rcnResult_t rcnCommInitRank(rcnComm_t* comm, int nranks, rcnUniqueId id, int rank) {
-  return guarded([&] { return init_rank(comm, nranks, id, rank, nullptr); });
+  return guarded_in_group([&] { return init_rank(comm, nranks, id, rank, nullptr); });
 }
 
 rcnResult_t rcnCommInitRankConfig(rcnComm_t* comm, int nranks, rcnUniqueId id, int rank,
                                   const rcnConfig_t* config) {
-  return guarded([&] { return init_rank(comm, nranks, id, rank, config); });
+  return guarded_in_group([&] { return init_rank(comm, nranks, id, rank, config); });
 }
 
 rcnResult_t rcnCommDestroy(rcnComm_t comm) {
@@ -271,7 +272,8 @@ rcnResult_t rcnRedOpDestroy(rcnRedOp_t op, rcnComm_t comm) {
 
 rcnResult_t rcnAllReduce(const void* sendbuff, void* recvbuff, size_t count, rcnDataType_t datatype,
                          rcnRedOp_t op, rcnComm_t comm, void* stream) {
-  return guarded([&] { return all_reduce(sendbuff, recvbuff, count, datatype, op, comm, stream); });
+  return guarded_in_group(
+      [&] { return all_reduce(sendbuff, recvbuff, count, datatype, op, comm, stream); });
 }
 
 rcnResult_t rcnGroupStart(void) {

@@ -10,7 +10,7 @@ namespace rocenante::bench {
 
 struct LaunchPlan {
   int ranks = 1;
-  bool bind = true;                    // each rank to a processor of its own, where there are enough
+  bool bind = true;                    // ranks to processors, dealt in turn
   unsigned grace_s = 30;               // how long ranks may live on after one of them failed
   std::vector<std::string> arguments;  // of every rank's process: the command and what follows it
 };

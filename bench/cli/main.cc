@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -54,6 +56,16 @@ std::string speaker(const PerfArguments& arguments) {
   return "";
 }
 
+// Opens what the caller closed, so that no file of ours gets its number; the wrong way round, so that using
+// it is an error.
+bool have_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return false;
+  }
+  return true;
+}
+
 int run(int argc, char** argv) {
   Command command;
   try {
@@ -83,5 +95,6 @@ int run(int argc, char** argv) {
 }  // namespace rocenante::bench
 
 int main(int argc, char** argv) {
+  if (!rocenante::bench::have_standard_descriptors()) return rocenante::bench::kExitFailed;
   return rocenante::bench::run(argc, argv);
 }

@@ -74,7 +74,7 @@ void add_perf(CLI::App& app, PerfArguments& arguments) {
   add(perf, "--transport", arguments.transport, "NAME",
       "Transport to use, as ROCENANTE_TRANSPORT: auto, shm, tcp, ...", ranks);
   add(perf, "--bind", arguments.bind, "core|none",
-      "Bind each rank that --ranks starts to a processor of its own, where there are enough", ranks);
+      "Bind the ranks that --ranks starts to processors, dealt in turn", ranks);
   add(perf, "--grace", arguments.grace, "SECONDS",
       "After a rank died, the others get this long to report it before they are killed", ranks);
   add(perf, "--rank", arguments.rank, "NUMBER",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -46,6 +47,9 @@ std::vector<const Info*> parse_list(const char* argument, const std::string& val
 
 // Opens `path` for writing as the run will do, but leaves a file that exists as it is.
 void check_writable(const char* argument, const std::string& path) {
+  // Opening a pipe and closing it again would be its reader's end.
+  struct stat info {};
+  if (stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) return;
   const int existing = open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (existing >= 0) {
     close(existing);

@@ -32,6 +32,14 @@
 
 #define RCN_UNIQUE_ID_BYTES 128
 
+/* In C++ a value that is none of an enumeration's would otherwise be undefined before it could be refused.
+ */
+#ifdef __cplusplus
+#define RCN_ENUM_BASE : int
+#else
+#define RCN_ENUM_BASE
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -45,7 +53,7 @@ typedef struct {
   char internal[RCN_UNIQUE_ID_BYTES];
 } rcnUniqueId;
 
-typedef enum {
+typedef enum RCN_ENUM_BASE {
   rcnSuccess = 0,
   rcnUnhandledCudaError = 1, /* a CUDA call failed */
   rcnSystemError = 2,        /* a system call failed; the text holds its name and errno */
@@ -58,7 +66,7 @@ typedef enum {
   rcnNumResults = 9
 } rcnResult_t;
 
-typedef enum {
+typedef enum RCN_ENUM_BASE {
   rcnInt8 = 0,
   rcnChar = 0,
   rcnUint8 = 1,
@@ -81,7 +89,7 @@ typedef enum {
 
 /* Built-in operators. Values from rcnNumOps on are made by rcnRedOpCreatePreMulSum and belong to one
  * communicator. docs/numerics.md defines each to the bit. */
-typedef enum {
+typedef enum RCN_ENUM_BASE {
   rcnSum = 0,
   rcnProd = 1,
   rcnMax = 2,
@@ -92,7 +100,7 @@ typedef enum {
 } rcnRedOp_t;
 
 /* Where the scalar of rcnRedOpCreatePreMulSum lives. */
-typedef enum {
+typedef enum RCN_ENUM_BASE {
   rcnScalarDevice = 0,       /* read when an operation runs; device memory is not supported yet */
   rcnScalarHostImmediate = 1 /* read before the call returns */
 } rcnScalarResidence_t;
@@ -109,7 +117,7 @@ typedef struct {
   { sizeof(rcnConfig_t), NULL }
 
 /* Collectives, as rcnStatsEntry_t names them. */
-typedef enum { rcnCollAllReduce = 0, rcnNumColls = 1 } rcnColl_t;
+typedef enum RCN_ENUM_BASE { rcnCollAllReduce = 0, rcnNumColls = 1 } rcnColl_t;
 
 /* One row of rcnCommGetStats. */
 typedef struct {

@@ -181,7 +181,7 @@ std::string config_reference() {
       "# Configuration\n\n"
       "Generated from the table in `lib/base/config_table.cc`; the tests compare it with the library's own "
       "output "
-      "(`rocenante info --config-reference`).\n\n"
+      "(topic `config.md` of `rcnDescribe`).\n\n"
       "A missing variable means its default, a present but bad one is an error, an unknown `ROCENANTE_*` "
       "is a "
       "warning. *Agreed* settings must be equal on all ranks of a communicator; a difference is refused by "

@@ -35,6 +35,7 @@ enum class Key : std::uint32_t {
   kSecretFile,
   kDebug,
   kStats,
+  kStatsFile,
   kCount
 };
 inline constexpr std::size_t kNumKeys = static_cast<std::size_t>(Key::kCount);

@@ -64,6 +64,8 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
      "NONE|VERSION|WARN|INFO|ABORT|TRACE", 0, 0, Scope::kLocal, false, "What is logged to stderr."},
     {Key::kStats, "ROCENANTE_STATS", ValueType::kInteger, nullptr, "0", "", nullptr, 0, 1, Scope::kLocal,
      false, "1 writes the counters of a communicator to stderr as one JSON line when it is destroyed."},
+    {Key::kStatsFile, "ROCENANTE_STATS_FILE", ValueType::kText, nullptr, "", "", nullptr, 0, 0,
+     Scope::kLocal, false, "File that these lines are appended to instead of stderr."},
 }};
 
 constexpr bool in_key_order() {

@@ -12,7 +12,8 @@
 namespace rocenante {
 namespace {
 
-constexpr std::array<std::string_view, 5> kLevelNames = {"NONE", "VERSION", "WARN", "INFO", "TRACE"};
+constexpr std::array<std::string_view, 6> kLevelNames = {"NONE", "VERSION", "WARN",
+                                                         "INFO", "ABORT",   "TRACE"};
 
 LogLevel level_from_environment() {
   for (const char* name : {"ROCENANTE_DEBUG", "NCCL_DEBUG"}) {

@@ -11,12 +11,12 @@
 
 namespace rocenante {
 
-enum class LogLevel : int { kNone = 0, kVersion = 1, kWarn = 2, kInfo = 3, kTrace = 4 };
+enum class LogLevel : int { kNone = 0, kVersion = 1, kWarn = 2, kInfo = 3, kAbort = 4, kTrace = 5 };
 
 // The level in force: ROCENANTE_DEBUG, else NCCL_DEBUG, else WARN. Any thread.
 LogLevel log_level();
 void set_log_level(LogLevel level);
-// Parses NONE, VERSION, WARN, INFO, TRACE, any case; false if unknown.
+// Parses NONE, VERSION, WARN, INFO, ABORT, TRACE, any case; false if unknown.
 bool parse_log_level(std::string_view text, LogLevel* level);
 
 inline bool log_enabled(LogLevel level) {

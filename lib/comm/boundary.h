@@ -39,6 +39,17 @@ rcnResult_t guarded(Function&& function) noexcept {
   }
 }
 
+// The same for a function that a group may defer: its error makes the group fail.
+template <class Function>
+rcnResult_t guarded_in_group(Function&& function) noexcept {
+  return guarded([&]() -> Status {
+    Status status = function();
+    if (!status.ok() && group_is_open()) [[unlikely]]
+      CallGroup::of_this_thread().refuse(status);
+    return status;
+  });
+}
+
 // InvalidArgument naming the argument if it is null.
 template <class T>
 Status require(const T* pointer, const char* name) {
@@ -54,12 +65,12 @@ Status check_rank(int nranks, int rank);
 Status check_type_and_op(rcnDataType_t datatype, rcnRedOp_t op);
 
 // Performs an all-reduce on the communicator behind `handle`, or notes it if a group is open.
-inline Status submit(void* handle, const AllReduceCall& call, const void* stream) {
+inline Status submit(void* handle, AllReduceCall call, const void* stream) {
   ExclusiveUse use(handle);
   if (!use) [[unlikely]]
     return ExclusiveUse::refusal(handle);
   if (stream != nullptr) RCN_TRY(host_device().check_stream(stream));
-  RCN_TRY(use->check(call));
+  RCN_TRY(use->check(&call));
   if (call.count == 0) return use->async_error();
   if (!group_is_open()) return use->all_reduce(call);
   CallGroup::of_this_thread().add(handle, call);

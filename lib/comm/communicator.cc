@@ -16,6 +16,13 @@ namespace {
 
 constexpr std::size_t kLongestText = 65536;
 
+// A range of operator numbers, different from that of the 16,383 communicators made before.
+std::uint32_t next_operator_range() {
+  static std::atomic<std::uint32_t> made{0};
+  const std::uint32_t range = made.fetch_add(1, std::memory_order_relaxed) % (1u << 14);
+  return reduce::kNumOperators + range * static_cast<std::uint32_t>(kMostOperators);
+}
+
 std::string encode_identity(const HostIdentity& identity) {
   net::WireWriter out;
   out.string(identity.host_name).string(identity.boot_id);
@@ -46,6 +53,7 @@ Communicator::Communicator(std::uint32_t rank, std::uint32_t ranks, Config confi
       timeout_ns_(config_.nanoseconds(Key::kTimeoutS)),
       first_timeout_ns_(config_.nanoseconds(Key::kFirstOpTimeoutS)),
       suspect_ns_(config_.nanoseconds(Key::kSuspectS)),
+      first_operator_(next_operator_range()),
       absences_(std::make_unique<Absence[]>(ranks)),
       driver_(std::make_shared<Driver>()) {}
 
@@ -100,6 +108,7 @@ Status Communicator::initialise(const UniqueId& id) {
     if (Fd handle = transport_of_[peer]->process_handle(peer))
       RCN_TRY(control_->watch_process(peer, std::move(handle)));
   }
+  is_complete_ = true;
   log_info(rank_, "communicator of {} ranks: {} on this host, {} processors, reduction {}, transport {}",
            ranks_, ranks_on_host(rank_, identities_), processors_on_host(rank_, identities_),
            kernels_->target, ranks_ == 1 ? "self" : transport_names_[rank_ == 0 ? 1 : 0]);
@@ -247,6 +256,10 @@ void Communicator::leave() {
 
 Communicator::~Communicator() {
   leave();
+  // One that was never complete has nothing to say.
+  if (is_complete_ && !inherited() && config_.integer(Key::kStats) != 0) {
+    write_stats_line(stats_line(counters_, rank_, ranks_), config_.text(Key::kStatsFile), rank_);
+  }
 }
 
 }  // namespace rocenante

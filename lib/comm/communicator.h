@@ -4,6 +4,7 @@
 // transports and the lane, and performs calls.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -28,14 +29,21 @@
 
 namespace rocenante {
 
-// A call, checked and ready to run.
+// What a pre-multiplied sum multiplies by; bytes of the call's type.
+using Scalar = std::array<unsigned char, 8>;
+
+// A call; ready to run once Communicator::check has seen it.
 struct AllReduceCall {
   const void* input = nullptr;
   void* output = nullptr;
   std::uint64_t count = 0;
   reduce::DataType type = reduce::DataType::kFloat32;
   std::uint32_t op = 0;  // rcnRedOp_t, custom ones included
+  Scalar scalar{};       // of a custom operator: set by check, so that the operator may go at once
 };
+
+// Custom operators alive on one communicator.
+inline constexpr std::size_t kMostOperators = 65536;
 
 // Something a group drives: step until not kPending.
 class Operation {
@@ -74,8 +82,8 @@ class Communicator final : private ControlListener {
   void look_after(Operation& operation, std::uint64_t waited_ns);
   Status finish(const Operation& operation, protocol::Verdict verdict);
 
-  // Checks arguments without changing anything.
-  Status check(const AllReduceCall& call) const;
+  // Checks the arguments and takes what the call needs of its operator, without changing anything else.
+  Status check(AllReduceCall* call) const;
 
   // The error that poisoned the communicator, or success. Any thread.
   Status async_error() const;
@@ -96,15 +104,15 @@ class Communicator final : private ControlListener {
   // True if this process was forked after the communicator was made.
   bool inherited() const { return net::fork_generation() != fork_generation_; }
 
-  // Counters and identity as one JSON line.
-  std::string stats_line() const;
-
  private:
   struct CustomOperator {
     reduce::DataType type;
-    std::array<unsigned char, 8> scalar;
+    Scalar scalar;
     bool used;
   };
+  // The custom operator of that number; null if there is none.
+  const CustomOperator* find_operator(std::uint32_t op) const;
+
   // The protocol's Port: puts of unmapped peers.
   class HostPort {
    public:
@@ -190,6 +198,8 @@ class Communicator final : private ControlListener {
   mutable std::vector<const void*> inputs_;
   std::vector<Put> puts_;
   Counters counters_;
+  // Numbers of custom operators start here, elsewhere in each communicator, so that one of another is told.
+  const std::uint32_t first_operator_;
   std::vector<CustomOperator> operators_;
   AllReduceCall current_;  // for error texts
 
@@ -205,6 +215,7 @@ class Communicator final : private ControlListener {
   std::shared_ptr<Driver> driver_;
   std::vector<std::shared_ptr<Driver>> neighbours_;
   bool drivers_checked_ = false;
+  bool is_complete_ = false;  // every rank has said that it is connected
 };
 
 }  // namespace rocenante

@@ -9,9 +9,12 @@
 namespace rocenante {
 namespace {
 
-constexpr std::uint32_t kFirstCustomOperator = reduce::kNumOperators;
 // Stands for every custom operator in a call's tag: its number and scalar may differ between ranks.
 constexpr std::uint32_t kPreMulSumTag = 5;
+
+bool is_custom(std::uint32_t op) {
+  return op >= reduce::kNumOperators;
+}
 
 bool overlap_without_being_equal(const void* a, const void* b, std::uint64_t bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(a);
@@ -21,7 +24,14 @@ bool overlap_without_being_equal(const void* a, const void* b, std::uint64_t byt
 
 }  // namespace
 
-Status Communicator::check(const AllReduceCall& call) const {
+const Communicator::CustomOperator* Communicator::find_operator(std::uint32_t op) const {
+  const std::uint32_t index = op - first_operator_;
+  return op >= first_operator_ && index < operators_.size() && operators_[index].used ? &operators_[index]
+                                                                                      : nullptr;
+}
+
+Status Communicator::check(AllReduceCall* checked) const {
+  const AllReduceCall& call = *checked;
   const std::uint64_t element = reduce::element_size(call.type);
   if (call.count > (std::uint64_t{1} << 40) / element) {
     return make_error(Code::kInvalidArgument, "count is {}: at most 2^40 bytes may be moved by one call",
@@ -38,17 +48,18 @@ Status Communicator::check(const AllReduceCall& call) const {
                       "sendbuff {} and recvbuff {} overlap over {} bytes: they must be equal or apart",
                       call.input, call.output, call.count * element);
   }
-  if (call.op < kFirstCustomOperator) return {};
-  const std::uint32_t index = call.op - kFirstCustomOperator;
-  if (index >= operators_.size() || !operators_[index].used) {
+  if (!is_custom(call.op)) return {};
+  const CustomOperator* const custom = find_operator(call.op);
+  if (custom == nullptr) {
     return make_error(Code::kInvalidArgument,
                       "op is {}: expected 0 to {} or a live operator of this communicator", call.op,
-                      kFirstCustomOperator - 1);
+                      reduce::kNumOperators - 1);
   }
-  if (operators_[index].type != call.type) {
+  if (custom->type != call.type) {
     return make_error(Code::kInvalidArgument, "op {} was made for type {}, the call has {}", call.op,
-                      type_name(operators_[index].type), type_name(call.type));
+                      type_name(custom->type), type_name(call.type));
   }
+  checked->scalar = custom->scalar;
   return {};
 }
 
@@ -56,7 +67,7 @@ Status Communicator::check(const AllReduceCall& call) const {
 Communicator::CallPlan Communicator::plan(const AllReduceCall& call) const {
   const std::uint64_t element = reduce::element_size(call.type);
   const std::uint64_t bytes = call.count * element;
-  const bool custom = call.op >= kFirstCustomOperator;
+  const bool custom = is_custom(call.op);
   const auto type = static_cast<std::size_t>(call.type);
   const auto op = custom ? static_cast<std::size_t>(reduce::Operator::kSum) : std::size_t{call.op};
   const bool in_line = bytes <= protocol::kInlineBytes && !custom;
@@ -71,7 +82,7 @@ Communicator::CallPlan Communicator::plan(const AllReduceCall& call) const {
                                         : Path::kOneShotRounds};
   if (custom) {
     plan.reduction.scale = kernels_->scale[type];
-    plan.reduction.scalar = operators_[call.op - kFirstCustomOperator].scalar;
+    plan.reduction.scalar = call.scalar;
   }
   return plan;
 }
@@ -106,7 +117,7 @@ class Communicator::AllReduceOperation final : public Operation {
 Result<std::unique_ptr<Operation>> Communicator::make_operation(const AllReduceCall& call) {
   if (abort_.raised()) return async_error();
   using Made = std::unique_ptr<Operation>;
-  if (call.op >= kFirstCustomOperator) return Made(std::make_unique<AllReduceOperation<true>>(*this, call));
+  if (is_custom(call.op)) return Made(std::make_unique<AllReduceOperation<true>>(*this, call));
   return Made(std::make_unique<AllReduceOperation<false>>(*this, call));
 }
 
@@ -115,7 +126,7 @@ Status Communicator::all_reduce(const AllReduceCall& call) {
     return async_error();
   if (!neighbours_.empty()) RCN_TRY(check_driver());
   const reduce::ScopedFpEnvironment environment;
-  if (call.op >= kFirstCustomOperator) return run<true>(call);
+  if (is_custom(call.op)) return run<true>(call);
   return run<false>(call);
 }
 
@@ -234,22 +245,21 @@ Result<std::uint32_t> Communicator::create_pre_mul_sum(reduce::DataType type, co
   for (std::size_t i = 0; i < operators_.size(); ++i) {
     if (operators_[i].used) continue;
     operators_[i] = made;
-    return static_cast<std::uint32_t>(kFirstCustomOperator + i);
+    return static_cast<std::uint32_t>(first_operator_ + i);
   }
-  if (operators_.size() >= 65536) {
+  if (operators_.size() >= kMostOperators) {
     return make_error(Code::kInvalidUsage, "65536 operators are alive on this communicator: destroy some");
   }
   operators_.push_back(made);
-  return static_cast<std::uint32_t>(kFirstCustomOperator + operators_.size() - 1);
+  return static_cast<std::uint32_t>(first_operator_ + operators_.size() - 1);
 }
 
 Status Communicator::destroy_operator(std::uint32_t op) {
-  const std::uint32_t index = op - kFirstCustomOperator;
-  if (op < kFirstCustomOperator || index >= operators_.size() || !operators_[index].used) {
+  if (find_operator(op) == nullptr) {
     return make_error(Code::kInvalidArgument, "op is {}: not a live operator made on this communicator",
                       op);
   }
-  operators_[index].used = false;
+  operators_[op - first_operator_].used = false;
   return {};
 }
 

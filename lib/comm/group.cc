@@ -4,11 +4,15 @@
 #include <time.h>
 
 #include <deque>
+#include <exception>
+#include <future>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "lib/comm/handle_table.h"
+#include "lib/net/thread.h"
 
 namespace rocenante {
 namespace {
@@ -76,28 +80,68 @@ bool step_all(std::vector<Queue>& queues, bool look_after, Status* first, bool* 
   return pending;
 }
 
+// What a thread of ours throws would end the process.
+Status guarded_initialise(const PendingInit& init) {
+  try {
+    return initialise(init);
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kSystemError, "out of memory");
+  } catch (const std::exception& error) {
+    return Status(Code::kInternalError, error.what());
+  }
+}
+
+// Runs body(0) to body(count - 1) on a thread each; none of them if one thread cannot be had.
+template <class Body>
+Status run_at_once(std::size_t count, Body body) {
+  std::promise<bool> start;
+  const std::shared_future<bool> may_start = start.get_future().share();
+  std::vector<std::thread> threads;
+  Status status;
+  for (std::size_t i = 0; i < count && status.ok(); ++i) {
+    Result<std::thread> made = net::start_quiet_thread("rcn-init", [may_start, body, i] {
+      if (may_start.get()) body(i);
+    });
+    if (made.ok()) {
+      threads.push_back(made.take());
+    } else {
+      status = made.status();
+    }
+  }
+  start.set_value(status.ok());
+  for (std::thread& thread : threads) thread.join();
+  return status;
+}
+
 }  // namespace
 
 Status CallGroup::end() {
   if (depth_ == 0) return make_error(Code::kInvalidUsage, "rcnGroupEnd without rcnGroupStart");
   if (--depth_ != 0) return {};
-  Status first = run_inits(std::exchange(inits_, {}));
-  keep_first(&first, run_calls(std::exchange(calls_, {})));
+  const std::vector<PendingInit> inits = std::exchange(inits_, {});
+  const std::vector<PendingCall> calls = std::exchange(calls_, {});
+  const Status refused = std::exchange(refused_, {});
+  if (!refused.ok()) {
+    return make_error(refused.code(), "nothing of the group was performed: {}", refused.text());
+  }
+  Status first = run_inits(inits);
+  keep_first(&first, run_calls(calls));
   return first;
 }
 
+void CallGroup::refuse(const Status& status) {
+  keep_first(&refused_, status);
+}
+
 // Ranks of one world wait for each other while they connect, so each gets a thread for as long as that
-// takes.
-Status CallGroup::run_inits(std::vector<PendingInit> inits) {
+// takes. None starts before all are there: those that could would wait for the one that could not.
+Status CallGroup::run_inits(const std::vector<PendingInit>& inits) {
   if (inits.empty()) return {};
   std::vector<Status> results(inits.size());
-  std::vector<std::jthread> threads;
   const std::uint64_t driver = thread_number();
-  for (std::size_t i = 0; i < inits.size(); ++i) {
-    threads.emplace_back([&, i] { results[i] = initialise(inits[i]); });
-  }
-  threads.clear();  // joins
-  Status first;
+  Status first =
+      run_at_once(inits.size(), [&](std::size_t i) { results[i] = guarded_initialise(inits[i]); });
+  if (!first.ok()) return first;
   for (std::size_t i = 0; i < inits.size(); ++i) {
     if (results[i].ok()) {
       // Made by a helper thread, but this thread's to drive.

@@ -29,8 +29,11 @@ class CallGroup {
 
   bool open() const { return depth_ != 0; }
   void start() { ++depth_; }
-  // The outermost end performs everything; returns the first error.
+  // The outermost end performs everything, or nothing if a call of the group was refused: the others of
+  // this thread may wait for that one. Returns the first error.
   Status end();
+  // A call that was to be added had an error.
+  void refuse(const Status& status);
 
   void add(PendingInit init) { inits_.push_back(std::move(init)); }
   void add(void* handle, const AllReduceCall& call) { calls_.push_back({handle, call}); }
@@ -41,10 +44,11 @@ class CallGroup {
     AllReduceCall call;
   };
 
-  Status run_inits(std::vector<PendingInit> inits);
+  Status run_inits(const std::vector<PendingInit>& inits);
   Status run_calls(const std::vector<PendingCall>& calls);
 
   unsigned depth_ = 0;
+  Status refused_;  // the first
   std::vector<PendingInit> inits_;
   std::vector<PendingCall> calls_;
 };

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <string>
 
 namespace rocenante {
 
@@ -62,5 +63,13 @@ class Counters {
  private:
   std::array<std::array<std::array<Cell, kNumPaths>, kSizeClasses>, kNumCollectives> cells_;
 };
+
+// One JSON object in one line, without its newline: rank, ranks, and a row per collective, size class and
+// path that occurred.
+std::string stats_line(const Counters& counters, std::uint32_t rank, std::uint32_t ranks);
+
+// Appends the line to `file`, or writes it to stderr if that is empty; with one write, so that the lines of
+// several ranks do not mix. What cannot be written is logged: nothing fails for it.
+void write_stats_line(std::string line, const std::string& file, std::uint32_t rank);
 
 }  // namespace rocenante

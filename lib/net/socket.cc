@@ -16,7 +16,7 @@ namespace {
 
 // The kernel cuts it to net.core.somaxconn.
 constexpr int kBacklog = 4096;
-constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr std::size_t kReadBytes = 8 * 1024;  // on the stack, and applications have threads of 64 KiB
 
 bool would_block(int error) {
   return error == EAGAIN || error == EWOULDBLOCK;

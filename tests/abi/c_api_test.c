@@ -75,7 +75,8 @@ static void test_without_communicator(void) {
   EXPECT(rcnGetErrorString((rcnResult_t)99) != NULL);
   EXPECT(rcnGetErrorString((rcnResult_t)-1) != NULL);
   EXPECT(rcnPathName(0) != NULL);
-  EXPECT(rcnPathName(0xffffffffu) != NULL);
+  EXPECT(strcmp(rcnPathName(0xffffffffu), "unknown") == 0);
+  EXPECT(strcmp(rcnPathName(256), "unknown") == 0);
 
   size_t length = 0;
   char text[16];
@@ -272,9 +273,34 @@ static void test_groups(rcnComm_t comm) {
   EXPECT(rcnAllReduce(in, out, 2, rcnFloat32, rcnSum, comm, NULL) == rcnSuccess);
   EXPECT(rcnGroupEnd() == rcnSuccess);
   EXPECT(out[0] == 0); /* only the outermost end acts */
-  BAD_ARGUMENT(rcnAllReduce(in, NULL, 2, rcnFloat32, rcnSum, comm, NULL), "recvbuff");
   EXPECT(rcnGroupEnd() == rcnSuccess);
   EXPECT(out[0] == 1 && out[1] == 2);
+
+  /* One bad call and nothing of the group happens: its other ranks could wait for the one it was for. */
+  memset(out, 0, sizeof out);
+  EXPECT(rcnGroupStart() == rcnSuccess);
+  EXPECT(rcnAllReduce(in, out, 2, rcnFloat32, rcnSum, comm, NULL) == rcnSuccess);
+  BAD_ARGUMENT(rcnAllReduce(in, NULL, 2, rcnFloat32, rcnSum, comm, NULL), "recvbuff");
+  BAD_ARGUMENT(rcnAllReduce(in, out, 2, type_of(99), rcnSum, comm, NULL), "datatype");
+  BAD_ARGUMENT(rcnGroupEnd(), "recvbuff");
+  EXPECT(out[0] == 0 && out[1] == 0);
+  EXPECT(rcnGroupStart() == rcnSuccess);
+  EXPECT(rcnAllReduce(in, out, 2, rcnFloat32, rcnSum, comm, NULL) == rcnSuccess);
+  EXPECT(rcnGroupEnd() == rcnSuccess); /* the next group knows nothing of it */
+  EXPECT(out[0] == 1 && out[1] == 2);
+
+  /* An operator may go as soon as the call has returned, and its number be used again. */
+  float scalar = 2;
+  rcnRedOp_t op = rcnSum;
+  EXPECT(rcnRedOpCreatePreMulSum(&op, &scalar, rcnFloat32, rcnScalarHostImmediate, comm) == rcnSuccess);
+  EXPECT(rcnGroupStart() == rcnSuccess);
+  EXPECT(rcnAllReduce(in, out, 2, rcnFloat32, op, comm, NULL) == rcnSuccess);
+  EXPECT(rcnRedOpDestroy(op, comm) == rcnSuccess);
+  scalar = 100;
+  EXPECT(rcnRedOpCreatePreMulSum(&op, &scalar, rcnFloat32, rcnScalarHostImmediate, comm) == rcnSuccess);
+  EXPECT(rcnGroupEnd() == rcnSuccess);
+  EXPECT(out[0] == 2 && out[1] == 4);
+  EXPECT(rcnRedOpDestroy(op, comm) == rcnSuccess);
 
   rcnUniqueId id;
   rcnComm_t made[2] = {NULL, NULL};
@@ -285,6 +311,25 @@ static void test_groups(rcnComm_t comm) {
   EXPECT(made[0] == NULL && made[1] == NULL);
   EXPECT(rcnGroupEnd() == rcnSuccess);
   EXPECT(made[0] != NULL && made[1] != NULL);
+
+  /* A bad initialisation does not leave the other ranks of the group waiting for its own. */
+  rcnComm_t none[2] = {NULL, NULL};
+  EXPECT(rcnGetUniqueId(&id) == rcnSuccess);
+  EXPECT(rcnGroupStart() == rcnSuccess);
+  EXPECT(rcnCommInitRank(&none[0], 2, id, 0) == rcnSuccess);
+  BAD_ARGUMENT(rcnCommInitRank(&none[1], 2, id, 2), "rank");
+  BAD_ARGUMENT(rcnGroupEnd(), "rank");
+  EXPECT(none[0] == NULL && none[1] == NULL);
+
+  /* Numbers of operators tell communicators apart. */
+  rcnRedOp_t theirs = rcnSum;
+  EXPECT(rcnRedOpCreatePreMulSum(&op, &scalar, rcnFloat32, rcnScalarHostImmediate, comm) == rcnSuccess);
+  EXPECT(rcnRedOpCreatePreMulSum(&theirs, &scalar, rcnFloat32, rcnScalarHostImmediate, made[0]) ==
+         rcnSuccess);
+  EXPECT(op != theirs);
+  BAD_ARGUMENT(rcnAllReduce(in, out, 2, rcnFloat32, theirs, comm, NULL), "op");
+  BAD_ARGUMENT(rcnRedOpDestroy(theirs, comm), "op");
+  EXPECT(rcnRedOpDestroy(op, comm) == rcnSuccess);
   EXPECT(rcnCommDestroy(made[0]) == rcnSuccess);
   EXPECT(rcnCommAbort(made[1]) == rcnSuccess);
 }

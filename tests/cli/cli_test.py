@@ -250,6 +250,33 @@ class Json(unittest.TestCase):
         self.assertIn("--json '/dev/full': cannot be written: No space left on device", result.stderr)
 
 
+    def test_a_pipe(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pipe")
+            os.mkfifo(path)
+            process = start("--ranks", 2, "-b", 8, "-e", 8, "-n", 1, "--json", path)
+            with open(path) as file:
+                lines = file.read().splitlines()
+            process.communicate(timeout=TIMEOUT_S)
+            self.assertEqual((process.returncode, len(lines)), (0, 2))
+
+    def test_statistics_at_the_end(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "stats")
+            result = perf("--ranks", 2, "-b", 8, "-e", 8, "-n", 3, "-w", 0, "-c", 0, ROCENANTE_STATS="1")
+            lines = [json.loads(line) for line in result.stderr.splitlines() if line.startswith("{")]
+            self.assertEqual(sorted(line["rank"] for line in lines), [0, 1])
+            perf("--ranks", 2, "-b", 8, "-e", 8, "-n", 3, "-w", 0, "-c", 0, ROCENANTE_STATS="1", ROCENANTE_STATS_FILE=path)
+            with open(path) as file:
+                lines = [json.loads(line) for line in file]
+            self.assertEqual(sorted(line["rank"] for line in lines), [0, 1])
+            for line in lines:
+                self.assertEqual(line["ranks"], 2)
+                calls = [row for row in line["calls"] if row["path"] == "one_shot_inline" and row["up_to_bytes"] == 8]
+                self.assertGreaterEqual(calls[0]["calls"], 6)  # beside those of the command's own barriers
+                self.assertEqual(calls[0]["collective"], "all_reduce")
+
+
 class Plot(unittest.TestCase):
     def test_document(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -318,6 +345,16 @@ class BadInput(unittest.TestCase):
             result = perf("--json", path, "--plot", os.path.join(folder, "no", "out.svg"))
             self.assertEqual(result.returncode, 2)
             self.assertEqual(os.listdir(folder), [])
+
+
+class ClosedDescriptors(unittest.TestCase):
+    def test_the_table_goes_nowhere_and_that_is_an_error(self):
+        for closed in (">&-", "<&- >&-"):
+            result = subprocess.run(["sh", "-c", f'"$0" perf all_reduce --ranks 3 -e 1K -n 2 -w 0 {closed}', PROGRAM],
+                                    capture_output=True, text=True, timeout=TIMEOUT_S, env=environment())
+            self.assertNotEqual(result.returncode, 0, closed)
+            self.assertIn("standard output", result.stderr)
+            self.assertNotIn("unknown", result.stderr)
 
 
 class Processes(unittest.TestCase):

@@ -2,9 +2,11 @@
 //
 // Death, leaving and aborting of real processes over shared memory, with timeouts at their defaults.
 #include <dirent.h>
+#include <fcntl.h>
 #include <rocenante/rocenante.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -234,6 +236,61 @@ TEST_CASE("A living peer that does not come is a timeout naming it", "[processes
   REQUIRE(waiting.text.find("timeout") != std::string::npos);
   REQUIRE(waiting.text.find("rank 1 did not come within 0.300 s") != std::string::npos);
   REQUIRE(wait_for(processes[1], kPatience).code == 0);
+}
+
+TEST_CASE("While rank 0 is silent, nobody is suspected for what it does not pass on", "[processes]") {
+  const SharedBoard board;
+  std::vector<Process> processes =
+      start_processes(3, "ROCENANTE_SUSPECT_S=1;ROCENANTE_HEARTBEAT_S=0.1", [&](Rank& self) -> std::string {
+        if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
+        ++board->ready;
+        if (self.rank() == 2) wait_until(board->go, 1);
+        return sum_once(self, 1.0f);
+      });
+  wait_until(board->ready, 3);
+  std::this_thread::sleep_for(200ms);  // rank 0 signals and waits; stopped sooner it is no worse
+  ::kill(processes[0].pid, SIGSTOP);
+  // What is tested is that time passes; more of it finds no less.
+  std::this_thread::sleep_for(2500ms);
+  ::kill(processes[0].pid, SIGCONT);
+  board->go = 1;
+  for (Process& process : processes) {
+    const Ended ended = wait_for(process, kPatience);
+    INFO(ended.text);
+    REQUIRE(ended.code == 0);
+  }
+}
+
+TEST_CASE("With standard descriptors closed the library takes none of their numbers", "[processes]") {
+  std::vector<Process> processes = start_processes(
+      2, "",
+      [&](Rank& self) -> std::string {
+        for (int fd = 0; fd < 3; ++fd) {
+          if (::fcntl(fd, F_GETFD) >= 0) return "descriptor " + std::to_string(fd) + " is open";
+        }
+        return sum_once(self, 1.0f);
+      },
+      [] {
+        for (int fd = 0; fd < 3; ++fd) ::close(fd);
+      });
+  for (Process& process : processes) {
+    const Ended ended = wait_for(process, kPatience);
+    INFO(ended.text);
+    REQUIRE(ended.code == 0);
+  }
+}
+
+TEST_CASE("Limits of the process are errors that name them", "[processes]") {
+  std::vector<Process> processes = start_processes(
+      1, "", [](Rank&) { return std::string(); },
+      [] {
+        const rlimit limit{100, 100};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+      });
+  const Ended ended = wait_for(processes[0], kPatience);
+  INFO(ended.text);
+  REQUIRE(ended.code == 1);
+  REQUIRE(ended.text.find("ulimit -f") != std::string::npos);
 }
 
 TEST_CASE("Ranks on one thread need a group and work in one", "[group]") {

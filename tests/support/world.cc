@@ -116,7 +116,8 @@ std::string share_id(SharedId& shared, int rank, rcnUniqueId* id) {
 }  // namespace
 
 std::vector<Process> start_processes(int ranks, const std::string& options,
-                                     const std::function<std::string(Rank&)>& body) {
+                                     const std::function<std::string(Rank&)>& body,
+                                     const std::function<void()>& prepare) {
   std::vector<Process> processes(static_cast<std::size_t>(ranks));
   void* const page =
       ::mmap(nullptr, sizeof(SharedId), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -133,6 +134,7 @@ std::vector<Process> start_processes(int ranks, const std::string& options,
       continue;
     }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (prepare) prepare();
     rcnUniqueId id;
     std::string text = share_id(shared, rank, &id);
     if (text.empty()) text = run_rank(ranks, rank, id, options, body);

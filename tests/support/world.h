@@ -56,9 +56,10 @@ struct Ended {
 
 // Starts `ranks` processes; each makes its communicator and runs `body`, then leaves: with code 0 if the
 // body returned "", else 1. How it leaves is the body's: a body that releases its rank and calls _exit
-// never returns.
+// never returns. `prepare` runs in each process before it has called the library.
 std::vector<Process> start_processes(int ranks, const std::string& options,
-                                     const std::function<std::string(Rank&)>& body);
+                                     const std::function<std::string(Rank&)>& body,
+                                     const std::function<void()>& prepare = {});
 // Waits for one; kills it when `limit` passes (signal 9, text "did not end").
 Ended wait_for(Process& process, std::chrono::seconds limit);
 

@@ -266,6 +266,9 @@ TEST_CASE("log levels are NCCL's, in any case") {
   CHECK(level == LogLevel::kInfo);
   CHECK(parse_log_level("WARN", &level));
   CHECK(level == LogLevel::kWarn);
+  for (const char* name : {"NONE", "VERSION", "WARN", "INFO", "ABORT", "TRACE", "WARN"}) {
+    CHECK(parse_log_level(name, &level));
+  }
   CHECK_FALSE(parse_log_level("LOUD", &level));
   CHECK(level == LogLevel::kWarn);
 }
