@@ -27,6 +27,9 @@ struct TransportCaps {
   bool maps_memory;     // fills PeerLink::outbound and ::source; post() is never called for its peers
   bool carries_inline;  // payloads of up to kInlineBytes ride in the signal line
   bool needs_goodbye;   // a peer may touch our memory after its last call: leaving waits for its goodbye
+  bool carries_tag = false;  // fills the tag of signal lines although it maps nothing
+  bool reads_anywhere =
+      false;  // puts may be read from any memory until drained(), not from the outbox only
 };
 
 // What a transport needs to know of this rank. Outlives the transport.
@@ -53,7 +56,8 @@ struct HostIdentity {
   std::string processors;
 };
 
-// One round's payload for one peer, and the signal that follows it. `payload` is in the outbox.
+// One round's payload for one peer, and the signal that follows it. `payload` is in the outbox, unless the
+// transport reads anywhere.
 struct Put {
   std::uint32_t peer;
   const void* payload;
@@ -78,8 +82,9 @@ class Transport {
   virtual Status connect(std::uint32_t peer, std::string_view blob, net::Deadline deadline,
                          protocol::PeerLink* link) = 0;
 
-  // No more peers will connect: every rank has said so.
-  virtual void stop_serving() {}
+  // No more peers will connect: every rank has said that it has connected to all. Waits for what may still
+  // be on its way. The error names the peer.
+  virtual Status stop_serving(net::Deadline) { return {}; }
 
   // A descriptor that becomes readable when the peer's process ends (pidfd), or an empty one.
   virtual Fd process_handle(std::uint32_t peer) = 0;
@@ -92,6 +97,17 @@ class Transport {
 
   // True once nothing posted is still being read from the outbox.
   virtual bool drained() const = 0;
+
+  // A descriptor that is readable when progress() has something to do, to be slept on until then; or -1.
+  // Asked for anew before each sleep.
+  virtual int wait_descriptor() { return -1; }
+
+  // Success as long as `peer` may still send something, as far as this transport can tell; else why it
+  // cannot, naming the peer. Whether that is an error depends on whether an operation needs the peer.
+  virtual Status connection(std::uint32_t /*peer*/) const { return {}; }
+
+  // Nothing more will be posted: tells the peers where the transport can.
+  virtual void finish_sending() {}
 };
 
 // The transports there are. A communicator takes one, so that tests can put theirs in.

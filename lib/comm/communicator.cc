@@ -4,6 +4,8 @@
 // communicator_failures.cc.
 #include "lib/comm/communicator.h"
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
 
 #include "lib/base/log.h"
@@ -98,9 +100,9 @@ Status Communicator::initialise(const UniqueId& id) {
   RCN_ASSIGN(const std::vector<std::string> votes,
              exchange(connected.ok() ? Result<std::string>(std::string()) : Result<std::string>(connected),
                       deadline));
-  for (const auto& transport : transports_) transport->stop_serving();
+  for (const auto& transport : transports_) RCN_TRY(transport->stop_serving(deadline));
 
-  build_lane();
+  RCN_TRY(build_lane());
   neighbours_ = other_drivers(world, driver_);
   RCN_TRY(control_->start_events(this));
   for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
@@ -212,11 +214,22 @@ void Communicator::link_unmapped(std::uint32_t peer) {
         inbox_->address() + geometry_.signal_offset(parity, peer, 0));
     link.source[parity] = inbox_->address() + geometry_.recv_offset(parity, recv_index_[peer]);
   }
+  link.carries_tag = transport_of_[peer]->caps().carries_tag;
 }
 
-void Communicator::build_lane() {
-  const bool all_mapped = std::all_of(transports_.begin(), transports_.end(),
-                                      [](const auto& transport) { return transport->caps().maps_memory; });
+Status Communicator::build_lane() {
+  for (const auto& transport : transports_) {
+    if (!transport->caps().maps_memory) carriers_.push_back(transport.get());
+  }
+  const bool all_mapped = carriers_.empty();
+  puts_from_input_ = !all_mapped && carriers_.size() == transports_.size() &&
+                     std::all_of(carriers_.begin(), carriers_.end(),
+                                 [](const Transport* carrier) { return carrier->caps().reads_anywhere; });
+  if (!all_mapped) {
+    wake_fd_ = net::open_socket([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+    if (!wake_fd_) return errno_error("eventfd");
+  }
+  first_doubt_ns_.assign(ranks_, 0);
   // Rounds that nobody copies out of stay in the cache; the others pay for each round with a signal.
   const std::uint64_t chunk = std::min(config_.integer(Key::kChunkBytes), geometry_.slot_bytes);
   piece_bytes_ = (all_mapped ? chunk : geometry_.slot_bytes) / 16 * 16;
@@ -233,12 +246,15 @@ void Communicator::build_lane() {
   lane_.epoch = &epoch_;
   lane_.abort_word = abort_.address();
   puts_.reserve(ranks_);
+  return {};
 }
 
 // Failure rule 5. Mapped memory stays alive as long as somebody maps it, so only transports whose peers
 // touch our memory by other means wait for goodbyes.
 void Communicator::leave() {
   if (control_ == nullptr || inherited()) return;
+  // A call ends when its own puts have left, so nothing is cut off.
+  for (Transport* const carrier : carriers_) carrier->finish_sending();
   control_->say_goodbye();
   std::vector<bool> waited_for(ranks_, false);
   bool any = false;

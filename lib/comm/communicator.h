@@ -4,6 +4,8 @@
 // transports and the lane, and performs calls.
 #pragma once
 
+#include <poll.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -136,7 +138,7 @@ class Communicator final : private ControlListener {
   Result<std::string> open_transports();
   Result<std::vector<std::string>> exchange(const Result<std::string>& own, net::Deadline deadline);
   void link_unmapped(std::uint32_t peer);
-  void build_lane();
+  Status build_lane();
   void leave();
 
   // What one call does: decided before its first round.
@@ -154,6 +156,7 @@ class Communicator final : private ControlListener {
   protocol::Verdict drive_slowly(Op& operation);
   Status finish_verdict(protocol::Verdict verdict, std::uint64_t epoch, std::uint32_t peer);
   void sleep(std::uint64_t limit_ns, std::uint64_t epoch, std::uint32_t peer);
+  void sleep_on_descriptors(std::uint64_t limit_ns);
   void progress_transports(std::uint64_t epoch);
   void post_puts(std::uint64_t epoch, const protocol::Piece& piece);
   bool puts_drained() const;
@@ -166,6 +169,7 @@ class Communicator final : private ControlListener {
   void on_abort(std::uint32_t from, std::uint64_t word, std::string_view text) override;
   void on_control_lost(std::string_view how) override;
   void note_absence(std::uint32_t rank, std::string text);
+  std::string why_lost(std::uint32_t peer);
   void wake_own_thread();
 
   const std::uint32_t rank_;
@@ -185,6 +189,8 @@ class Communicator final : private ControlListener {
   std::shared_ptr<Region> inbox_;
   std::shared_ptr<Region> outbox_;
   std::vector<std::unique_ptr<Transport>> transports_;
+  std::vector<Transport*> carriers_;       // those that map nothing
+  bool puts_from_input_ = false;           // nobody maps our slots, and every transport reads anywhere
   std::vector<Transport*> transport_of_;   // per peer; null for self
   std::vector<std::uint32_t> recv_index_;  // per peer: its receive slot, if it has one
 
@@ -197,6 +203,10 @@ class Communicator final : private ControlListener {
   const reduce::Kernels* kernels_ = nullptr;
   mutable std::vector<const void*> inputs_;
   std::vector<Put> puts_;
+  net::SocketFd wake_fd_;      // wakes sleep_on_descriptors; empty where no transport carries puts
+  std::vector<pollfd> polls_;  // its argument
+  // Per peer: since when one of connection and control star, but not both, says that it is no more; or 0.
+  std::vector<std::uint64_t> first_doubt_ns_;
   Counters counters_;
   // Numbers of custom operators start here, elsewhere in each communicator, so that one of another is told.
   const std::uint32_t first_operator_;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Performing calls: checks, the plan of one, and the loop that drives it.
+#include <poll.h>
+#include <sys/eventfd.h>
+
 #include <algorithm>
 
 #include "lib/comm/call_text.h"
@@ -11,6 +14,8 @@ namespace {
 
 // Stands for every custom operator in a call's tag: its number and scalar may differ between ranks.
 constexpr std::uint32_t kPreMulSumTag = 5;
+// Where nothing wakes a sleeper.
+constexpr std::uint64_t kShortNapNs = 50'000;
 
 bool is_custom(std::uint32_t op) {
   return op >= reduce::kNumOperators;
@@ -63,7 +68,8 @@ Status Communicator::check(AllReduceCall* checked) const {
   return {};
 }
 
-// Decides by what all ranks share alone (protocol rule 7): sizes, type, operator and agreed settings.
+// Decides by what all ranks share alone (protocol rule 7): sizes, type, operator and agreed settings. Where
+// our own puts are read from is nobody else's business.
 Communicator::CallPlan Communicator::plan(const AllReduceCall& call) const {
   const std::uint64_t element = reduce::element_size(call.type);
   const std::uint64_t bytes = call.count * element;
@@ -71,15 +77,16 @@ Communicator::CallPlan Communicator::plan(const AllReduceCall& call) const {
   const auto type = static_cast<std::size_t>(call.type);
   const auto op = custom ? static_cast<std::size_t>(reduce::Operator::kSum) : std::size_t{call.op};
   const bool in_line = bytes <= protocol::kInlineBytes && !custom;
-  CallPlan plan{protocol::Exchange{call.input, call.output, bytes, piece_bytes_,
-                                   call_tag(Collective::kAllReduce, call.type,
-                                            custom ? kPreMulSumTag : call.op, call.count),
-                                   in_line, false},
-                HostReduction{kernels_->reduce[type][op], nullptr, {}, element, ranks_, inputs_.data()},
-                ranks_ == 1             ? Path::kLocal
-                : in_line               ? Path::kOneShotInline
-                : bytes <= piece_bytes_ ? Path::kOneShot
-                                        : Path::kOneShotRounds};
+  CallPlan plan{
+      protocol::Exchange{
+          call.input, call.output, bytes, piece_bytes_,
+          call_tag(Collective::kAllReduce, call.type, custom ? kPreMulSumTag : call.op, call.count),
+          in_line, false, puts_from_input_ && !custom && call.input != call.output},
+      HostReduction{kernels_->reduce[type][op], nullptr, {}, element, ranks_, inputs_.data()},
+      ranks_ == 1             ? Path::kLocal
+      : in_line               ? Path::kOneShotInline
+      : bytes <= piece_bytes_ ? Path::kOneShot
+                              : Path::kOneShotRounds};
   if (custom) {
     plan.reduction.scale = kernels_->scale[type];
     plan.reduction.scalar = call.scalar;
@@ -197,9 +204,9 @@ Status Communicator::finish_verdict(protocol::Verdict verdict, std::uint64_t epo
 
 void Communicator::sleep(std::uint64_t limit_ns, std::uint64_t epoch, std::uint32_t peer) {
   if (!lane_.all_mapped) {
-    // What a transport brings wakes nobody: only words written by CPUs are slept on (protocol rule 5).
-    const timespec nap{0, 50'000};
-    ::nanosleep(&nap, nullptr);
+    // The look at the transports just before may have brought what is waited for.
+    const bool is_there = peer >= ranks_ ? puts_drained() : last_signal(peer) >= epoch;
+    if (!is_there) sleep_on_descriptors(limit_ns);
     return;
   }
   auto* const own =
@@ -211,13 +218,34 @@ void Communicator::sleep(std::uint64_t limit_ns, std::uint64_t epoch, std::uint3
   });
 }
 
+// Not on the wake line: what a transport brings wakes nobody there (protocol rule 5). The transports'
+// descriptors and the eventfd stay readable until they are looked at, so nothing that came before the sleep
+// is missed.
+void Communicator::sleep_on_descriptors(std::uint64_t limit_ns) {
+  // A store by a mapped member, or by a transport without a descriptor, ends no sleep.
+  bool wakes_all = carriers_.size() == transports_.size();
+  polls_.assign(1, {wake_fd_.get(), POLLIN, 0});
+  for (Transport* const carrier : carriers_) {
+    const int fd = carrier->wait_descriptor();
+    wakes_all = wakes_all && fd >= 0;
+    polls_.push_back({fd, POLLIN, 0});  // poll(2) skips negative ones
+  }
+  const std::uint64_t limit = wakes_all ? limit_ns : kShortNapNs;
+  const timespec time{static_cast<time_t>(limit / 1'000'000'000u),
+                      static_cast<long>(limit % 1'000'000'000u)};
+  if (::ppoll(polls_.data(), polls_.size(), &time, nullptr) > 0 && polls_[0].revents != 0) {
+    eventfd_t count = 0;
+    (void)::eventfd_read(wake_fd_.get(), &count);
+  }
+}
+
 void Communicator::post_puts(std::uint64_t epoch, const protocol::Piece& piece) {
-  for (const auto& transport : transports_) {
-    if (transport->caps().maps_memory) continue;
+  for (Transport* const transport : carriers_) {
     puts_.clear();
     for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
-      if (transport_of_[peer] != transport.get()) continue;
-      puts_.push_back(Put{peer, lane_.send[epoch & 1], piece.bytes, epoch, piece.tag});
+      if (transport_of_[peer] != transport) continue;
+      puts_.push_back(
+          Put{peer, piece.from_input ? piece.input : lane_.send[epoch & 1], piece.bytes, epoch, piece.tag});
     }
     if (Status status = transport->post(puts_); !status.ok()) {
       abort({protocol::AbortReason::kTransport, protocol::kNoPeer, epoch}, std::move(status));
@@ -226,8 +254,7 @@ void Communicator::post_puts(std::uint64_t epoch, const protocol::Piece& piece) 
 }
 
 void Communicator::progress_transports(std::uint64_t epoch) {
-  for (const auto& transport : transports_) {
-    if (transport->caps().maps_memory) continue;
+  for (Transport* const transport : carriers_) {
     if (Status status = transport->progress(); !status.ok()) {
       abort({protocol::AbortReason::kTransport, protocol::kNoPeer, epoch}, std::move(status));
     }
@@ -235,8 +262,8 @@ void Communicator::progress_transports(std::uint64_t epoch) {
 }
 
 bool Communicator::puts_drained() const {
-  return std::all_of(transports_.begin(), transports_.end(),
-                     [](const auto& transport) { return transport->drained(); });
+  return std::all_of(carriers_.begin(), carriers_.end(),
+                     [](const Transport* carrier) { return carrier->drained(); });
 }
 
 Result<std::uint32_t> Communicator::create_pre_mul_sum(reduce::DataType type, const void* scalar) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What ends a wait other than a signal: dead peers, silence, deadlines, aborts (the failure contract).
+#include <sys/eventfd.h>
 #include <time.h>
 
 #include <algorithm>
@@ -14,6 +15,8 @@ namespace {
 
 // How long a call waits for another thread to take up the ranks that now seem to be this thread's.
 constexpr std::uint64_t kDriverGraceNs = 200'000'000;
+// How long one sign that a peer is gone waits for the other.
+constexpr std::uint64_t kDoubtNs = 1'000'000'000;
 
 void nap() {
   const timespec pause{0, 1'000'000};
@@ -45,6 +48,7 @@ void Communicator::wake_own_thread() {
       reinterpret_cast<protocol::WakeLine*>(inbox_->address() + protocol::Geometry::wake_offset());
   env_.fence();
   protocol::notify_if_sleeping(env_, own);
+  if (wake_fd_) (void)::eventfd_write(wake_fd_.get(), 1);
 }
 
 std::uint64_t Communicator::last_signal(std::uint32_t peer) const {
@@ -57,18 +61,45 @@ std::string Communicator::describe_wait(std::uint64_t epoch, std::uint32_t peer)
                      describe_call(current_), epoch, peer, transport_names_[peer], last_signal(peer));
 }
 
+// Empty as long as a signal of `peer` may still come. What a mapped peer stored is there when its absence
+// is; what a carried one sent may be behind the news, so the end of its connection must be seen as well.
+// Either alone counts only after a while: by then the control star has said who was the first to go, and a
+// host that has vanished closes nothing.
+std::string Communicator::why_lost(std::uint32_t peer) {
+  const bool is_absent = absences_[peer].absent.load(std::memory_order_acquire);
+  const Transport& transport = *transport_of_[peer];
+  if (transport.caps().maps_memory && !is_absent) return {};
+  const Status connection = transport.connection(peer);
+  if (connection.ok() && !is_absent) return {};
+  if (!transport.caps().maps_memory && connection.ok() == is_absent) {
+    const std::uint64_t now = monotonic_ns();
+    if (first_doubt_ns_[peer] == 0) first_doubt_ns_[peer] = now;
+    if (now - first_doubt_ns_[peer] < kDoubtNs) return {};
+  }
+  return is_absent ? fmt::format("rank {} {}", peer, absences_[peer].text) : connection.text();
+}
+
 void Communicator::look_after(Operation& operation, std::uint64_t waited_ns) {
   const std::uint64_t epoch = operation.epoch();
   const std::uint32_t missing = operation.missing();
-  if (missing >= ranks_ || missing == rank_) return;
+  if (missing >= ranks_ || missing == rank_) {
+    // All signals are here; what is waited for is that the own puts leave.
+    if (waited_ns >= timeout_ns()) {
+      abort({protocol::AbortReason::kDeadline, protocol::kNoPeer, epoch},
+            make_error(Code::kTimeout, "{}, epoch {}: a peer did not take this rank's data within {:.3f} s",
+                       describe_call(current_), epoch, static_cast<double>(timeout_ns()) / 1e9));
+    }
+    return;
+  }
   // Acquire: whatever the peer stored before it ended is visible to the look at its signal that follows, so
   // a rank that signalled and left harms nobody (failure rule 5).
-  if (absent_count_.load(std::memory_order_acquire) != 0) {
+  if (absent_count_.load(std::memory_order_acquire) != 0 || !carriers_.empty()) {
     for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
-      if (!absences_[peer].absent.load(std::memory_order_acquire) || last_signal(peer) >= epoch) continue;
+      if (peer == rank_) continue;
+      const std::string why = why_lost(peer);
+      if (why.empty() || last_signal(peer) >= epoch) continue;
       abort({protocol::AbortReason::kPeerGone, peer, epoch},
-            make_error(Code::kRemoteError, "rank {} {}: needed by {}", peer, absences_[peer].text,
-                       describe_wait(epoch, peer)));
+            make_error(Code::kRemoteError, "{}: needed by {}", why, describe_wait(epoch, peer)));
       return;
     }
   }

@@ -115,17 +115,6 @@ class Gate {
   std::size_t connected_ = 0;
 };
 
-// The scope of a link-local address means something on its own host only; here it is that of our own
-// interface.
-net::SocketAddress as_seen_from_here(const net::SocketAddress& address, const Config& config) {
-  if (address.family() != AF_INET6 || !address.is_link_local()) return address;
-  const Result<std::vector<net::Interface>> interfaces = net::list_interfaces();
-  if (!interfaces.ok()) return address;
-  const auto own = net::choose_interface(interfaces.value(), config.text(Key::kSocketIfname), "AF_INET6");
-  if (!own.ok() || own.value().address.scope() == 0) return address;
-  return net::SocketAddress::ipv6(address.host_v6(), address.port(), own.value().address.scope());
-}
-
 // Connects and authenticates. Tries again when the connection was cut on the way, as it is when strangers
 // crowd rank 0's port.
 Result<ControlLink> connect_to_center(const net::SocketAddress& address, const net::SecretKey& key,
@@ -183,7 +172,7 @@ Result<std::vector<ControlLink>> connect_star(net::SocketFd listener, Meeting* m
                                               const Config& config, const Joining& joining) {
   if (joining.rank == 0) return Gate(std::move(listener), *meeting, joining).admit_all(meeting);
   std::vector<ControlLink> links(1);
-  const net::SocketAddress center = as_seen_from_here(meeting->control(), config);
+  const net::SocketAddress center = net::as_seen_from_here(meeting->control(), config);
   RCN_ASSIGN(links.front(), connect_to_center(center, meeting->key(), joining));
   // Rank 0 waits a little longer for the ranks than they for it: it can say who is missing.
   RCN_TRY(await_ready(&links.front(), meeting, joining.deadline.later_by_ns(kNanosecondsPerSecond)));
@@ -206,7 +195,7 @@ Result<JoinedStar> join_star(const UniqueId& id, std::uint32_t rank, std::uint32
   RCN_TRY(check_arguments(rank, nranks));
   UniqueIdContents contents;
   RCN_ASSIGN(contents, decode_unique_id(id));
-  contents.rendezvous = as_seen_from_here(contents.rendezvous, config);
+  contents.rendezvous = net::as_seen_from_here(contents.rendezvous, config);
 
   JoinRequest request;
   request.rank = rank;

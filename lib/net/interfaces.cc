@@ -123,4 +123,13 @@ Result<Interface> configured_interface(const Config& config) {
   return choose_interface(interfaces, config.text(Key::kSocketIfname), config.text(Key::kSocketFamily));
 }
 
+SocketAddress as_seen_from_here(const SocketAddress& address, const Config& config) {
+  if (address.family() != AF_INET6 || !address.is_link_local()) return address;
+  const Result<std::vector<Interface>> interfaces = list_interfaces();
+  if (!interfaces.ok()) return address;
+  const auto own = choose_interface(interfaces.value(), config.text(Key::kSocketIfname), "AF_INET6");
+  if (!own.ok() || own.value().address.scope() == 0) return address;
+  return SocketAddress::ipv6(address.host_v6(), address.port(), own.value().address.scope());
+}
+
 }  // namespace rocenante::net

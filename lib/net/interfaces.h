@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which network interface the control connections use.
+// Which network interface the control and data connections use.
 #pragma once
 
 #include <span>
@@ -39,5 +39,9 @@ int family_number(std::string_view family);
 
 // The interface that this configuration chooses among the system's.
 Result<Interface> configured_interface(const Config& config);
+
+// The scope of a link-local address means something on its own host only; the result has that of the
+// interface that this configuration chooses here.
+SocketAddress as_seen_from_here(const SocketAddress& address, const Config& config);
 
 }  // namespace rocenante::net

@@ -29,6 +29,9 @@ struct Exchange {
   // Members read `input` itself, so the call ends only when all have said that they are done. A mapped
   // member reads from the start of the buffer: then one piece. Never in place, never with kStagesOwn.
   bool closing_round;
+  // Puts read `input` itself and are done when the port has drained; nobody maps our slots. Of no concern
+  // to the members. Never in place, never with kStagesOwn.
+  bool puts_from_input = false;
 };
 
 template <class Env, class Group, class Port, class Combiner>
@@ -92,11 +95,14 @@ class OneShot {
     const std::uint64_t left = exchange_.bytes - done_;
     piece_ = Piece{static_cast<const unsigned char*>(exchange_.input) + done_,
                    static_cast<unsigned char*>(exchange_.output) + done_,
-                   left < exchange_.piece_bytes ? left : exchange_.piece_bytes, exchange_.tag,
-                   exchange_.in_line && !closing()};
+                   left < exchange_.piece_bytes ? left : exchange_.piece_bytes,
+                   exchange_.tag,
+                   exchange_.in_line && !closing(),
+                   exchange_.puts_from_input};
     const bool read_in_place = exchange_.closing_round;
     // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own.
-    const bool unread = piece_.in_line && lane_.all_mapped && !Combiner::kStagesOwn;
+    const bool unread =
+        exchange_.puts_from_input || (piece_.in_line && lane_.all_mapped && !Combiner::kStagesOwn);
     if (piece_.bytes != 0 && !read_in_place && !unread) stage_part();
     if (all_staged() && group_.id() == 0) {
       publish(env_, lane_, epoch_, piece_);

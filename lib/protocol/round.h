@@ -30,6 +30,7 @@ struct PeerLink {
   const SignalLine* inbound[kParities];    // its lines in ours; one, or `rails` in a row if not mapped
   const unsigned char* source[kParities];  // its payload: its mapped send slots, or our receive slots
   WakeLine* wake;                          // its wake line; null where it cannot be mapped
+  bool carries_tag;                        // not mapped, and its transport brings the tag all the same
 };
 
 // Counts arrivals of the groups that share a round. Monotonic like everything else: after its round k it
@@ -64,8 +65,9 @@ struct Piece {
   const void* input;  // own contribution
   void* output;
   std::uint64_t bytes;
-  std::uint64_t tag;  // equal on all ranks
-  bool in_line;       // the payload rides in the signal lines of mapped peers
+  std::uint64_t tag;        // equal on all ranks
+  bool in_line;             // the payload rides in the signal lines of mapped peers
+  bool from_input = false;  // puts are read from `input`, not from the slot
 };
 
 // Progress of one group's wait, kept by the caller between polls.
@@ -171,7 +173,8 @@ RCN_HD Verdict poll(Env& env, const Lane& lane, std::uint64_t epoch, std::uint64
         if (!there) return env.load_acquire(lane.abort_word) != 0 ? Verdict::kAborted : Verdict::kPending;
         ++state.rail;
       }
-      if (mapped && env.load_relaxed(&link.inbound[line]->tag) != tag) return Verdict::kMismatch;
+      if ((mapped || link.carries_tag) && env.load_relaxed(&link.inbound[line]->tag) != tag)
+        return Verdict::kMismatch;
     }
     state.rail = 0;
     ++state.next;

@@ -73,7 +73,10 @@ class ShmTransport final : public Transport {
     return {};
   }
 
-  void stop_serving() override { server_.reset(); }
+  Status stop_serving(net::Deadline) override {
+    server_.reset();
+    return {};
+  }
   Fd process_handle(std::uint32_t peer) override { return std::move(peers_[peer].process); }
 
   Status post(std::span<const Put> puts) override {
