@@ -13,12 +13,13 @@
 #include "lib/net/fork.h"
 #include "transports/loopback/loopback.h"
 #include "transports/shm/shm.h"
+#include "transports/tcp/tcp.h"
 #include "transports/transport.h"
 
 namespace rocenante {
 namespace {
 
-constexpr std::array<const char*, 2> kNames = {"loopback", "shm"};
+constexpr std::array<const char*, 3> kNames = {"loopback", "shm", "tcp"};
 
 std::string first_line(const char* path) {
   std::ifstream file(path);
@@ -47,13 +48,15 @@ class BuiltinTransports final : public TransportCatalog {
   bool reachable(std::string_view name, const HostIdentity& a, const HostIdentity& b) const override {
     if (name == "loopback") return a.process_nonce == b.process_nonce;
     if (name == "shm") return !a.boot_id.empty() && a.boot_id == b.boot_id;
-    return false;
+    return name == "tcp";
   }
 
   Result<std::unique_ptr<Transport>> make(std::string_view name) const override {
     if (name == "loopback") return make_loopback_transport();
     if (name == "shm") return make_shm_transport();
-    return make_error(Code::kInvalidArgument, "transport '{}' is unknown: expected loopback or shm", name);
+    if (name == "tcp") return make_tcp_transport();
+    return make_error(Code::kInvalidArgument, "transport '{}' is unknown: expected loopback, shm or tcp",
+                      name);
   }
 };
 

@@ -31,6 +31,7 @@ enum class Key : std::uint32_t {
   kGoodbyeTimeoutS,
   kSocketIfname,
   kSocketFamily,
+  kTcpWindow,
   kSecret,
   kSecretFile,
   kDebug,

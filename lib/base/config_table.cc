@@ -7,11 +7,11 @@ namespace {
 constexpr double kDay = 86400;
 
 constexpr std::array<ConfigRow, kNumKeys> kTable = {{
-    {Key::kTransport, "ROCENANTE_TRANSPORT", ValueType::kChoice, nullptr, "auto", "", "auto|loopback|shm",
-     0, 0, Scope::kAgreed, false,
-     "How ranks reach each other. auto takes loopback between ranks of one process and shm between "
-     "processes "
-     "of one host; loopback and shm force that transport for every pair and fail where it cannot serve."},
+    {Key::kTransport, "ROCENANTE_TRANSPORT", ValueType::kChoice, nullptr, "auto", "",
+     "auto|loopback|shm|tcp", 0, 0, Scope::kAgreed, false,
+     "How ranks reach each other. auto takes loopback between ranks of one process, shm between processes "
+     "of one host and tcp between hosts; a name forces that transport for every pair and fails where it "
+     "cannot serve."},
     {Key::kSlotBytes, "ROCENANTE_SLOT_BYTES", ValueType::kBytes, nullptr, "1M", "bytes", nullptr, 4096,
      1024.0 * 1024 * 1024, Scope::kAgreed, false,
      "Size of one staging slot. A call larger than this runs in rounds; a rank holds two send slots, and "
@@ -51,11 +51,17 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
      "memory."},
     {Key::kSocketIfname, "ROCENANTE_SOCKET_IFNAME", ValueType::kText, "NCCL_SOCKET_IFNAME", "", "", nullptr,
      0, 0, Scope::kLocal, false,
-     "Interfaces for the control connections, in NCCL's syntax: a list of prefixes, ^ excludes, = is "
+     "Interfaces for the control and tcp data connections, in NCCL's syntax: a list of prefixes, ^ "
+     "excludes, = is "
      "exact. "
      "Empty takes the first that is up, loopback last."},
     {Key::kSocketFamily, "ROCENANTE_SOCKET_FAMILY", ValueType::kChoice, "NCCL_SOCKET_FAMILY", "any", "",
-     "any|AF_INET|AF_INET6", 0, 0, Scope::kLocal, false, "Address family of the control connections."},
+     "any|AF_INET|AF_INET6", 0, 0, Scope::kLocal, false,
+     "Address family of the control and tcp data connections."},
+    {Key::kTcpWindow, "ROCENANTE_TCP_WINDOW", ValueType::kBytes, nullptr, "64K", "bytes", nullptr, 4096,
+     1024.0 * 1024 * 1024, Scope::kLocal, false,
+     "How far sending to a peer over tcp may be ahead of receiving from it: what is under way stays in the "
+     "cache."},
     {Key::kSecret, "ROCENANTE_SECRET", ValueType::kText, nullptr, "", "", nullptr, 0, 0, Scope::kLocal,
      true, "Secret shared by all ranks when they meet at an address instead of through a unique id."},
     {Key::kSecretFile, "ROCENANTE_SECRET_FILE", ValueType::kText, nullptr, "", "", nullptr, 0, 0,

@@ -36,8 +36,8 @@ Result<std::string> describe_info() {
       "device:        {}\n"
       "transports:   {} (ROCENANTE_TRANSPORT={}: loopback between ranks of one process, shm between "
       "processes of one "
-      "host)\n"
-      "not built yet: tcp, verbs, cuda (docs/status.md)\n",
+      "host, tcp between hosts)\n"
+      "not built yet: verbs, cuda (docs/status.md)\n",
       RCN_MAJOR, RCN_MINOR, RCN_PATCH, ROCENANTE_BUILD_TYPE, ROCENANTE_COMPILER, self.host_name,
       processors_on_host(0, std::span(&self, 1)),
       self.boot_id.empty() ? "unknown: shm cannot be used" : self.boot_id, describe_targets(config),

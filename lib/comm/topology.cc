@@ -29,7 +29,7 @@ Result<std::vector<std::string>> choose_transports(const TransportCatalog& catal
         return make_error(
             Code::kInvalidUsage,
             "ROCENANTE_TRANSPORT={} cannot connect rank {} ({}, process {}) and rank {} ({}, process {}): "
-            "loopback joins ranks of one process, shm processes of one host",
+            "loopback joins ranks of one process, shm processes of one host, tcp any two",
             setting, a, ranks[a].host_name, ranks[a].pid, b, ranks[b].host_name, ranks[b].pid);
       }
       if (a == rank) names[b] = name;

@@ -107,23 +107,42 @@ std::vector<Case> every_type_and_operator(const std::vector<std::size_t>& counts
 }  // namespace
 
 TEST_CASE("Every type and operator is bit-exact for 1 to 8 ranks as threads", "[threads]") {
+  const std::string transport = GENERATE("auto", "tcp");
   const int ranks = GENERATE(1, 2, 3, 4, 5, 7, 8);
+  if (transport == "tcp" && ranks != 2 && ranks != 3 && ranks != 8) return;  // the reduction is the same
   const std::vector<Case> cases = every_type_and_operator({0, 1, 13, 57, 700});
-  REQUIRE(run_threads(ranks, "", [&](Rank& self) { return run_cases(self, cases); }) == "");
+  INFO(transport);
+  REQUIRE(run_threads(ranks, "ROCENANTE_TRANSPORT=" + transport,
+                      [&](Rank& self) { return run_cases(self, cases); }) == "");
 }
 
 TEST_CASE("Calls larger than a slot run in rounds, whatever the slot size", "[threads]") {
   const int ranks = GENERATE(2, 3, 5);
   const std::string slot = GENERATE("4096", "5000", "8192");
+  const std::string transport = GENERATE("auto", "tcp");
   const std::string chunk = GENERATE("128", "4097", "1M");
+  if (transport == "tcp" && chunk != "1M") return;  // its rounds are slots, and the window cuts them
   std::vector<Case> cases;
   for (const std::size_t count : {1u, 28u, 29u, 1023u, 1024u, 1025u, 5001u}) {
     cases.push_back({DataType::kFloat32, Operator::kSum, count, count % 2 == 0, 3, count});
     cases.push_back({DataType::kBfloat16, Operator::kAvg, count, count % 2 == 1, 1, count + 7});
     cases.push_back({DataType::kInt8, Operator::kProd, count, false, 5, count + 9});
   }
-  const std::string options = "ROCENANTE_SLOT_BYTES=" + slot + ";ROCENANTE_CHUNK_BYTES=" + chunk;
+  const std::string options = "ROCENANTE_SLOT_BYTES=" + slot + ";ROCENANTE_CHUNK_BYTES=" + chunk +
+                              ";ROCENANTE_TCP_WINDOW=4096;ROCENANTE_TRANSPORT=" + transport;
   INFO(options);
+  REQUIRE(run_threads(ranks, options, [&](Rank& self) { return run_cases(self, cases); }) == "");
+}
+
+TEST_CASE("Sizes around what tcp cuts at are bit-exact", "[threads]") {
+  // Header and signal line; one read of the receiver; the window; the slot.
+  std::vector<Case> cases;
+  for (const std::size_t bytes : {112u, 113u, 16383u, 16384u, 16385u, 16416u, 65503u, 65504u, 65535u,
+                                  65536u, 65537u, 262143u, 262144u, 262145u}) {
+    cases.push_back({DataType::kUint8, Operator::kSum, bytes, bytes % 2 == 0, bytes % 5, bytes});
+  }
+  const int ranks = GENERATE(2, 3);
+  const std::string options = "ROCENANTE_TRANSPORT=tcp;ROCENANTE_SLOT_BYTES=256K";
   REQUIRE(run_threads(ranks, options, [&](Rank& self) { return run_cases(self, cases); }) == "");
 }
 
@@ -142,6 +161,7 @@ TEST_CASE("Every SIMD target gives the same bits", "[threads]") {
 }
 
 TEST_CASE("Random sequences of calls are bit-exact", "[threads]") {
+  const std::string transport = GENERATE("auto", "tcp");
   const std::uint64_t seed = GENERATE(11u, 12u, 13u);
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -154,7 +174,8 @@ TEST_CASE("Random sequences of calls are bit-exact", "[threads]") {
                      static_cast<std::size_t>(random() % 17), random()});
   }
   const int ranks = static_cast<int>(2 + random() % 4);
-  REQUIRE(run_threads(ranks, "ROCENANTE_SLOT_BYTES=16K;ROCENANTE_CHUNK_BYTES=8K",
+  REQUIRE(run_threads(ranks,
+                      "ROCENANTE_SLOT_BYTES=16K;ROCENANTE_CHUNK_BYTES=8K;ROCENANTE_TRANSPORT=" + transport,
                       [&](Rank& self) { return run_cases(self, cases); }) == "");
 }
 
@@ -220,23 +241,26 @@ TEST_CASE("Statistics name the path of each call", "[threads]") {
 }
 
 TEST_CASE("Ranks that call different things are told so, both sides named", "[threads]") {
-  const std::string result = run_threads(2, "", [](Rank& self) -> std::string {
-    std::vector<float> data(100, 1.0f);
-    const std::size_t count = self.rank() == 0 ? 100 : 99;
-    const rcnResult_t code =
-        rcnAllReduce(data.data(), data.data(), count, rcnFloat, rcnSum, self.comm(), nullptr);
-    const std::string text = rcnGetLastError(self.comm());
-    // Whoever sees the other's signal first reports; either way both counts are named.
-    if (code != rcnInvalidUsage) return "code " + std::to_string(code) + ": " + text;
-    if (text.find("all_reduce of 99 float32 sum") == std::string::npos ||
-        text.find("all_reduce of 100 float32 sum") == std::string::npos) {
-      return "text: " + text;
-    }
-    // Poisoned: later calls answer at once.
-    if (rcnAllReduce(data.data(), data.data(), 1, rcnFloat, rcnSum, self.comm(), nullptr) == rcnSuccess) {
-      return "a poisoned communicator took a call";
-    }
-    return "";
-  });
+  const std::string transport = GENERATE("auto", "tcp");
+  const std::string result =
+      run_threads(2, "ROCENANTE_TRANSPORT=" + transport, [](Rank& self) -> std::string {
+        std::vector<float> data(100, 1.0f);
+        const std::size_t count = self.rank() == 0 ? 100 : 99;
+        const rcnResult_t code =
+            rcnAllReduce(data.data(), data.data(), count, rcnFloat, rcnSum, self.comm(), nullptr);
+        const std::string text = rcnGetLastError(self.comm());
+        // Whoever sees the other's signal first reports; either way both counts are named.
+        if (code != rcnInvalidUsage) return "code " + std::to_string(code) + ": " + text;
+        if (text.find("all_reduce of 99 float32 sum") == std::string::npos ||
+            text.find("all_reduce of 100 float32 sum") == std::string::npos) {
+          return "text: " + text;
+        }
+        // Poisoned: later calls answer at once.
+        if (rcnAllReduce(data.data(), data.data(), 1, rcnFloat, rcnSum, self.comm(), nullptr) ==
+            rcnSuccess) {
+          return "a poisoned communicator took a call";
+        }
+        return "";
+      });
   REQUIRE(result == "");
 }

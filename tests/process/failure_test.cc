@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Death, leaving and aborting of real processes over shared memory, with timeouts at their defaults.
+// Death, leaving and aborting of real processes, over shared memory and over tcp, with timeouts at their
+// defaults.
 #include <dirent.h>
 #include <fcntl.h>
 #include <rocenante/rocenante.h>
@@ -108,6 +109,12 @@ void require_named_rank_2(std::vector<Process>& processes, const Board& board) {
   }
 }
 
+// As rcnConfig_t::options; one test case runs once for each.
+std::string every_transport() {
+  const std::string name = GENERATE("shm", "tcp");
+  return "ROCENANTE_TRANSPORT=" + name;
+}
+
 std::string stamped(const std::string& error) {
   return "at " + std::to_string(now_ms()) + " " + error;
 }
@@ -115,9 +122,11 @@ std::string stamped(const std::string& error) {
 }  // namespace
 
 TEST_CASE("A rank killed in a loop of all-reduces is named by every survivor", "[processes]") {
+  const std::string options = every_transport();
+  INFO(options);
   const SharedBoard board;
   const std::size_t names = names_in_dev_shm();
-  std::vector<Process> processes = start_processes(4, "", [&](Rank& self) {
+  std::vector<Process> processes = start_processes(4, options, [&](Rank& self) {
     if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
     ++board->ready;
     return stamped(sum_until_error(self));
@@ -129,8 +138,10 @@ TEST_CASE("A rank killed in a loop of all-reduces is named by every survivor", "
 }
 
 TEST_CASE("A rank killed while the others already wait for it is named", "[processes]") {
+  const std::string options = every_transport();
+  INFO(options);
   const SharedBoard board;
-  std::vector<Process> processes = start_processes(4, "", [&](Rank& self) {
+  std::vector<Process> processes = start_processes(4, options, [&](Rank& self) {
     if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
     ++board->ready;
     if (self.rank() == 2) {
@@ -145,8 +156,10 @@ TEST_CASE("A rank killed while the others already wait for it is named", "[proce
 }
 
 TEST_CASE("A rank killed while all are idle is named by the next call, not before", "[processes]") {
+  const std::string options = every_transport();
+  INFO(options);
   const SharedBoard board;
-  std::vector<Process> processes = start_processes(4, "", [&](Rank& self) {
+  std::vector<Process> processes = start_processes(4, options, [&](Rank& self) {
     if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
     ++board->ready;
     wait_until(board->go, 1);
@@ -169,6 +182,8 @@ TEST_CASE("A rank killed while all are idle is named by the next call, not befor
 
 TEST_CASE("Ranks leave right after their last call, with and without destroy, and harm nobody",
           "[processes]") {
+  const std::string options = every_transport();
+  INFO(options);
   const int rounds = std::getenv("ROCENANTE_TEST_LEAVING_ROUNDS") != nullptr
                          ? std::atoi(std::getenv("ROCENANTE_TEST_LEAVING_ROUNDS"))
                          : 40;
@@ -178,7 +193,7 @@ TEST_CASE("Ranks leave right after their last call, with and without destroy, an
   for (int round = 0; round < rounds; ++round) {
     const auto manner = static_cast<unsigned>(random());
     const int ranks = 2 + static_cast<int>(random() % 3);
-    std::vector<Process> processes = start_processes(ranks, "", [&](Rank& self) {
+    std::vector<Process> processes = start_processes(ranks, options, [&](Rank& self) {
       for (int call = 0; call < 3; ++call) {
         if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
       }
@@ -200,8 +215,10 @@ TEST_CASE("Ranks leave right after their last call, with and without destroy, an
 }
 
 TEST_CASE("Abort frees a blocked call and tells every peer", "[processes]") {
+  const std::string options = every_transport();
+  INFO(options);
   const SharedBoard board;
-  std::vector<Process> processes = start_processes(3, "", [&](Rank& self) -> std::string {
+  std::vector<Process> processes = start_processes(3, options, [&](Rank& self) -> std::string {
     if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
     if (self.rank() != 0) return sum_once(self, 1.0f);  // rank 0 never joins
     ++board->ready;
@@ -218,18 +235,21 @@ TEST_CASE("Abort frees a blocked call and tells every peer", "[processes]") {
 }
 
 TEST_CASE("A living peer that does not come is a timeout naming it", "[processes]") {
+  const std::string options = every_transport();
+  INFO(options);
   const SharedBoard board;
-  std::vector<Process> processes = start_processes(
-      2, "ROCENANTE_TIMEOUT_S=0.3;ROCENANTE_FIRST_OP_TIMEOUT_S=60", [&](Rank& self) -> std::string {
-        if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
-        if (self.rank() == 0) {
-          const std::string error = sum_once(self, 1.0f);
-          board->go = 1;
-          return error;
-        }
-        wait_until(board->go, 1);
-        return "";
-      });
+  std::vector<Process> processes =
+      start_processes(2, options + ";ROCENANTE_TIMEOUT_S=0.3;ROCENANTE_FIRST_OP_TIMEOUT_S=60",
+                      [&](Rank& self) -> std::string {
+                        if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
+                        if (self.rank() == 0) {
+                          const std::string error = sum_once(self, 1.0f);
+                          board->go = 1;
+                          return error;
+                        }
+                        wait_until(board->go, 1);
+                        return "";
+                      });
   const Ended waiting = wait_for(processes[0], kPatience);
   INFO(waiting.text);
   REQUIRE(waiting.code == 1);
