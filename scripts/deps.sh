@@ -22,6 +22,8 @@ packages=(
   libfmt-dev libhwy-dev libsodium-dev libcli11-dev nlohmann-json3-dev
   # to test
   catch2 libbenchmark-dev python3 binutils git
+  # to fuzz: GCC has no libFuzzer
+  clang-14 libclang-rt-14-dev
   # to check style: one version everywhere, since versions format differently
   clang-format-14 clang-tidy-14 shellcheck
 )

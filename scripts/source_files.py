@@ -9,13 +9,18 @@ import sys
 CXX = {".h", ".cc", ".c", ".cu", ".cuh"}
 
 
+# Inputs of fuzzers are any bytes.
+NOT_SOURCES = ("tests/fuzz/corpus/",)
+
+
 def list_files(root):
     """Paths relative to root: git's where there is a git (tracked, and new ones that are not ignored)."""
     if (root / ".git").exists():
         listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
                                 check=True, capture_output=True).stdout
         names = sorted(set(os.fsdecode(listed).split("\0")) - {""})
-        return [pathlib.PurePath(name) for name in names if (root / name).is_file()]
+        return [pathlib.PurePath(name) for name in names
+                if (root / name).is_file() and not name.startswith(NOT_SOURCES)]
     return sorted(path.relative_to(root) for path in root.rglob("*")
                   if path.is_file() and not path.relative_to(root).parts[0].startswith(("build", ".git")))
 
