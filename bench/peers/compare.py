@@ -8,6 +8,7 @@ whose send buffer was rewritten before each.
 
     scripts/deps.sh --peers
     bench/peers/compare.py --ranks 2
+    bench/peers/compare.py --ranks 2 --transport tcp
 """
 import argparse
 import json
@@ -22,11 +23,23 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PEERS = {"openmpi": ("mpicc.openmpi", "mpirun.openmpi"), "mpich": ("mpicc.mpich", "mpirun.mpich"),
          "openmpi-bound": ("mpicc.openmpi", "mpirun.openmpi")}
-# What the project owes on such a machine: our time over the better peer's, by ranks and bytes.
+# What the project owes on such a machine: our time over the better peer's, by transport, ranks and bytes.
 BARS = {
-    2: {8: 0.80, 64: 0.75, 1024: 0.75, 16384: 0.75, 49152: 0.75, 262144: 0.75},
-    4: {8: 0.90, 64: 0.90, 1024: 0.90, 16384: 0.90},
-    8: {8: 0.90, 64: 0.90, 1024: 0.90, 16384: 0.90},
+    "auto": {
+        2: {8: 0.80, 64: 0.75, 1024: 0.75, 16384: 0.75, 49152: 0.75, 262144: 0.75},
+        4: {8: 0.90, 64: 0.90, 1024: 0.90, 16384: 0.90},
+        8: {8: 0.90, 64: 0.90, 1024: 0.90, 16384: 0.90},
+    },
+    "tcp": {2: {8: 0.85, 64: 0.85, 1024: 0.85, 16384: 0.85, 49152: 0.85, 262144: 0.85}},
+}
+# What keeps the peers off shared memory. All traffic stays on loopback.
+OPENMPI_TCP = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
+TCP_ENVIRONMENT = {
+    "UCX_TLS": "tcp,self",  # MPICH's ch4:ucx
+    "UCX_NET_DEVICES": "lo",
+    "FI_PROVIDER": "tcp",  # and its ch4:ofi
+    "MPIR_CVAR_NOLOCAL": "1",
+    "ROCENANTE_SOCKET_IFNAME": "=lo",
 }
 
 
@@ -39,21 +52,27 @@ def build_peer(name, folder):
     return program
 
 
-def peer_command(name, program, ranks, iterations, warmup, sizes):
+def environment(transport):
+    return dict(os.environ, **TCP_ENVIRONMENT) if transport == "tcp" else None
+
+
+def peer_command(name, program, ranks, transport, iterations, warmup, sizes):
     command = [PEERS[name][1], "-n", str(ranks)]
     if name.startswith("openmpi"):
         binding = "core" if ranks <= os.cpu_count() else "core:overload-allowed" if name == "openmpi-bound" else "none"
         command += ["--allow-run-as-root", "--oversubscribe", "--bind-to", binding]
         if ranks > os.cpu_count():
             command += ["--mca", "mpi_yield_when_idle", "1"]
+        if transport == "tcp":
+            command += OPENMPI_TCP
     if name == "mpich" and ranks <= os.cpu_count():
         command += ["-bind-to", "core"]
     return command + [program, str(iterations), str(warmup)] + [str(size) for size in sizes]
 
 
-def run_peer(name, program, ranks, iterations, warmup, sizes):
-    done = subprocess.run(peer_command(name, program, ranks, iterations, warmup, sizes), capture_output=True, text=True,
-                          timeout=1800)
+def run_peer(name, program, ranks, transport, iterations, warmup, sizes):
+    done = subprocess.run(peer_command(name, program, ranks, transport, iterations, warmup, sizes), capture_output=True,
+                          text=True, timeout=1800, env=environment(transport))
     if done.returncode != 0:
         sys.exit(f"compare.py: {name} failed:\n{done.stderr}")
     result = {}
@@ -65,16 +84,16 @@ def run_peer(name, program, ranks, iterations, warmup, sizes):
     return result
 
 
-def run_ours(binary, ranks, iterations, warmup, sizes):
+def run_ours(binary, ranks, transport, iterations, warmup, sizes):
     result = {}
     for size in sizes:
         calls = iterations
         while calls > 10 and calls * size > 2e9:
             calls //= 2
         done = subprocess.run(
-            [binary, "perf", "all_reduce", "--ranks", str(ranks), "--fresh", "-b", str(size), "-e", str(size), "-n",
-             str(calls), "-w", str(warmup), "-c", "1", "-d", "float", "-o", "sum", "--json", "-"],
-            capture_output=True, text=True, timeout=1800)
+            [binary, "perf", "all_reduce", "--ranks", str(ranks), "--transport", transport, "--fresh", "-b", str(size),
+             "-e", str(size), "-n", str(calls), "-w", str(warmup), "-c", "1", "-d", "float", "-o", "sum", "--json", "-"],
+            capture_output=True, text=True, timeout=1800, env=environment(transport))
         if done.returncode != 0:
             sys.exit(f"compare.py: rocenante failed:\n{done.stderr}")
         for line in done.stdout.splitlines():
@@ -87,6 +106,8 @@ def run_ours(binary, ranks, iterations, warmup, sizes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--transport", choices=["auto", "tcp"], default="auto", help="tcp: ours and the peers' over TCP "
+                        "on the loopback interface")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=20000)
     parser.add_argument("--warmup", type=int, default=200)
@@ -106,22 +127,23 @@ def main():
             order = ["ours"] + names if number % 2 == 0 else names + ["ours"]
             for name in order:
                 if name == "ours":
-                    cells[name] = run_ours(args.binary, args.ranks, args.iterations, args.warmup, sizes)
+                    cells[name] = run_ours(args.binary, args.ranks, args.transport, args.iterations, args.warmup, sizes)
                 else:
-                    cells[name] = run_peer(name, programs[name], args.ranks, args.iterations, args.warmup, sizes)
+                    cells[name] = run_peer(name, programs[name], args.ranks, args.transport, args.iterations, args.warmup,
+                                           sizes)
             rounds.append(cells)
     report(args, names, sizes, rounds)
 
 
 def report(args, names, sizes, rounds):
-    print(f"all-reduce, fp32 sum, {args.ranks} ranks on {os.cpu_count()} processors, fresh buffers, out of place; "
+    print(f"all-reduce, fp32 sum, transport {args.transport}, {args.ranks} ranks on {os.cpu_count()} processors, fresh buffers, out of place; "
           f"us, p50 of the slowest rank, median of {len(rounds)} interleaved rounds")
     print(f"{'bytes':>9} {'ours':>10} " + " ".join(f"{name:>10}" for name in names) + f" {'ratio':>7} {'min':>6} {'max':>6}  bar")
     missed = 0
     for size in sizes:
         ratios = [cells["ours"][size] / min(cells[name][size] for name in names) for cells in rounds]
         middle = statistics.median(ratios)
-        bar = BARS.get(args.ranks, {}).get(size)
+        bar = BARS[args.transport].get(args.ranks, {}).get(size)
         verdict = "" if bar is None else f"{bar:.2f} {'met' if middle <= bar else 'MISSED'}"
         missed += bar is not None and middle > bar
         columns = " ".join(f"{statistics.median(cells[name][size] for cells in rounds):10.3f}" for name in names)
