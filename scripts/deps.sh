@@ -21,7 +21,7 @@ packages=(
   g++ cmake ninja-build ccache
   libfmt-dev libhwy-dev libsodium-dev libcli11-dev nlohmann-json3-dev
   # to test
-  catch2 libbenchmark-dev python3 binutils git
+  catch2 libbenchmark-dev python3 binutils git pkg-config groff-base
   # to check style: one version everywhere, since versions format differently
   clang-format-14 clang-tidy-14 shellcheck
 )
