@@ -14,7 +14,9 @@ program = sys.argv.pop(1)
 
 
 def help_of(*command):
-    return subprocess.run([program, *command, "--help"], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run([program, *command, "--help"], check=True, capture_output=True, text=True).stdout
+    # CLI11 shows a default as =8 or as [8], by its version.
+    return re.sub(r" \[(\w+)\]", r"=\1", text)
 
 
 def help_terms(text):
