@@ -31,9 +31,13 @@ if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   set_target_properties(rocenante_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
 endif()
 install(TARGETS rocenante_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
-install(FILES docs/man/rocenante.1 docs/man/rocenante-perf.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
-        COMPONENT command)
-install(FILES LICENSE THIRD_PARTY_NOTICES DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)
+if(ROCENANTE_PACKAGE)
+  include(cmake/package.cmake)
+else()
+  install(FILES docs/man/rocenante.1 docs/man/rocenante-perf.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
+          COMPONENT command)
+  install(FILES LICENSE THIRD_PARTY_NOTICES DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)
+endif()
 
 # find_package(rocenante). While the major version is 0 a minor version may change the interface.
 write_basic_package_version_file(${build_package_dir}/rocenante-config-version.cmake
