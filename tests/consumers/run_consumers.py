@@ -82,7 +82,7 @@ class Consumers(unittest.TestCase):
 
     def by_cmake(self, prefix, name):
         build = self.folder / name
-        run("cmake", "-S", HERE, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_COMPILER={options.cc}",
+        run("cmake", "-G", "Ninja", "-S", HERE, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_COMPILER={options.cc}",
             f"-DCMAKE_CXX_COMPILER={options.cxx}", "-DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF")
         run("cmake", "--build", build)
         cache = (build / "CMakeCache.txt").read_text()
@@ -119,7 +119,7 @@ class Consumers(unittest.TestCase):
         (source / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(x LANGUAGES NONE)\n"
                                                "find_package(rocenante 9.0 REQUIRED)\n")
         with self.assertRaisesRegex(AssertionError, "compatible with requested\\s+version \"9.0\""):
-            run("cmake", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}")
+            run("cmake", "-G", "Ninja", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}")
 
 
 if __name__ == "__main__":
