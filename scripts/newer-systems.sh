@@ -53,14 +53,14 @@ if [[ ! -e $tree/etc/os-release ]]; then
 fi
 export READ_ONLY=$PWD
 in_tree "$tree" apt-get -q update > /dev/null
-in_tree "$tree" /src/scripts/deps.sh --build > "$tree.deps.log" 2>&1 || {
+in_tree "$tree" /rocenante-source/scripts/deps.sh --build > "$tree.deps.log" 2>&1 || {
   tail -n 20 "$tree.deps.log" >&2
   exit 1
 }
 # shellcheck disable=SC2016  # expands in the tree
 in_tree "$tree" bash -c '. /etc/os-release; echo "newer-systems.sh: $PRETTY_NAME, $(g++ --version | head -n 1)"'
 # Checks of style are for one version of their tools.
-in_tree "$tree" cmake -S /src -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release "-DROCENANTE_LANE=$suite" > /dev/null
-in_tree "$tree" cmake --build /build
-in_tree "$tree" ctest --test-dir /build --output-on-failure -j "$(nproc)" --no-tests=error \
+in_tree "$tree" cmake -S /rocenante-source -B /rocenante-build -G Ninja -DCMAKE_BUILD_TYPE=Release "-DROCENANTE_LANE=$suite" > /dev/null
+in_tree "$tree" cmake --build /rocenante-build
+in_tree "$tree" ctest --test-dir /rocenante-build --output-on-failure -j "$(nproc)" --no-tests=error \
   "${ctest_arguments[@]}"

@@ -16,7 +16,7 @@ make_tree() {
 }
 
 # in_tree FOLDER COMMAND...: runs it there, with /proc, terminals, and with the folder READ_ONLY of the caller, if set, as
-# /src.
+# /rocenante-source.
 in_tree() {
   local tree=$1
   shift
@@ -28,9 +28,9 @@ in_tree() {
     mount -t devpts -o newinstance,ptmxmode=0666 devpts "$tree/dev/pts"
     mount --bind "$tree/dev/pts/ptmx" "$tree/dev/ptmx"
     if [[ -n $source ]]; then
-      mkdir -p "$tree/src"
-      mount --bind "$source" "$tree/src"
-      mount -o remount,bind,ro "$tree/src"
+      mkdir -p "$tree/rocenante-source"
+      mount --bind "$source" "$tree/rocenante-source"
+      mount -o remount,bind,ro "$tree/rocenante-source"
     fi
     exec chroot "$tree" env -i PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8 \
       DEBIAN_FRONTEND=noninteractive "$@"' in_tree "$tree" "${READ_ONLY-}" "$@"
