@@ -95,8 +95,15 @@ ROCENANTE_DEFINE_TARGET(N_AVX2, avx2_kernels, "avx2")
 #if HWY_TARGETS & HWY_SSE4
 ROCENANTE_DEFINE_TARGET(N_SSE4, sse4_kernels, "sse4")
 #endif
-#if HWY_TARGETS & HWY_NEON
+// The one that is the baseline; a version of Highway that does not know a name has no such target.
+#ifdef __aarch64__
+#if defined(HWY_NEON_BF16) && HWY_STATIC_TARGET == HWY_NEON_BF16
+ROCENANTE_DEFINE_TARGET(N_NEON_BF16, neon_kernels, "neon")
+#elif defined(HWY_NEON_WITHOUT_AES) && HWY_STATIC_TARGET == HWY_NEON_WITHOUT_AES
+ROCENANTE_DEFINE_TARGET(N_NEON_WITHOUT_AES, neon_kernels, "neon")
+#else
 ROCENANTE_DEFINE_TARGET(N_NEON, neon_kernels, "neon")
+#endif
 #endif
 
 // Best first.
@@ -110,8 +117,8 @@ constexpr Target kTargets[] = {
 #if HWY_TARGETS & HWY_SSE4
     {"sse4", [] { return x86().sse4; }, sse4_kernels},
 #endif
-#if HWY_TARGETS & HWY_NEON
-    {"neon", [] { return true; }, neon_kernels},  // part of every aarch64
+#ifdef __aarch64__
+    {"neon", [] { return true; }, neon_kernels},
 #endif
     {"scalar", [] { return true; }, [] { return &kScalarKernels; }},
 };

@@ -8,11 +8,13 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: scripts/deps.sh [--peers] [--list]
+Usage: scripts/deps.sh [--build] [--aarch64] [--peers] [--list]
 
 Installs what is missing to build and test, with apt-get, as root or through sudo.
-  --peers  also the MPI libraries that the benchmarks compare with
-  --list   print the names and install nothing
+  --build    without what checks style and packages, which is there for one version of Debian
+  --aarch64  also to cross compile for aarch64, with its libraries, and to run that
+  --peers    also the MPI libraries that the benchmarks compare with
+  --list     print the names and install nothing
 TEXT
 }
 
@@ -21,21 +23,29 @@ packages=(
   g++ cmake ninja-build ccache
   libfmt-dev libhwy-dev libsodium-dev libcli11-dev nlohmann-json3-dev
   # to test
-  catch2 libbenchmark-dev python3 binutils git
-  # to fuzz: GCC has no libFuzzer
+  catch2 libbenchmark-dev python3 binutils git pkg-config groff-base
+)
+# to check style: one version everywhere, since versions format differently; to make packages and check them; to
+# fuzz: GCC has no libFuzzer; to test RDMA without hardware, in emulated machines (tests/vm/run.sh)
+checks=(
+  clang-format-14 clang-tidy-14 shellcheck dpkg-dev file lintian
   clang-14 libclang-rt-14-dev
-  # to test RDMA without hardware, in emulated machines (tests/vm/run.sh)
   busybox-static kmod cpio iproute2 iputils-ping ibverbs-utils ibverbs-providers perftest
-  # to check style: one version everywhere, since versions format differently
-  clang-format-14 clang-tidy-14 shellcheck
 )
 # The machines that are emulated are those of x86_64.
-[[ $(uname -m) != x86_64 ]] || packages+=(qemu-system-x86)
+[[ $(uname -m) != x86_64 ]] || checks+=(qemu-system-x86)
+aarch64=(g++-aarch64-linux-gnu libsodium-dev:arm64 libstdc++6:arm64 qemu-user-static)
 peers=(openmpi-bin libopenmpi-dev mpich libmpich-dev)
 
 list=false
+foreign=false
 for argument in "$@"; do
   case "$argument" in
+    --build) checks=() ;;
+    --aarch64)
+      foreign=true
+      packages+=("${aarch64[@]}")
+      ;;
     --peers) packages+=("${peers[@]}") ;;
     --list) list=true ;;
     -h | --help)
@@ -50,6 +60,8 @@ for argument in "$@"; do
   esac
 done
 
+packages+=(${checks[@]+"${checks[@]}"})
+
 if $list; then
   printf '%s\n' "${packages[@]}"
   exit 0
@@ -59,11 +71,15 @@ if ! command -v dpkg-query > /dev/null; then
   exit 1
 fi
 
+# The status of a removed package is known too, so its text decides and not the exit code; a name without an
+# architecture means this machine's, or one for all.
+native=$(dpkg --print-architecture)
 missing=()
 for package in "${packages[@]}"; do
-  # The status of a removed package is known too, so its text decides and not the exit code.
-  status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2> /dev/null || true)
-  [[ $status == installed ]] || missing+=("$package")
+  architectures="$native|all"
+  [[ $package == *:* ]] && architectures=${package#*:}
+  status=$(dpkg-query -W -f '${Architecture} ${db:Status-Status}\n' "$package" 2> /dev/null || true)
+  grep -qxE "($architectures) installed" <<< "$status" || missing+=("$package")
 done
 if ((${#missing[@]} == 0)); then
   echo "deps.sh: all ${#packages[@]} packages are installed"
@@ -83,6 +99,10 @@ fi
 echo "deps.sh: installing ${missing[*]}"
 # Through env, because sudo drops the environment.
 apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
+if $foreign && ! dpkg --print-foreign-architectures | grep -qx arm64; then
+  "${root[@]}" dpkg --add-architecture arm64
+  "${apt[@]}" update
+fi
 if ! "${apt[@]}" install --no-install-recommends "${missing[@]}"; then
   # The lists of packages may be absent (fresh container) or old.
   "${apt[@]}" update

@@ -12,7 +12,8 @@ import subprocess
 import sys
 
 LIBRARY_MAY_NEED = re.compile(r"(libc\.so\.6|libm\.so\.6|ld-linux[\w-]*\.so\.\d+)$")
-MAX_GLIBC = (2, 35)
+# What the oldest supported system (glibc 2.35, GCC 12's libstdc++) has.
+OLDEST_SYSTEM = {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13)}
 # On a newer system the headers redirect old functions to new names; what is shipped is built on Debian 12.
 SHIPPED_FROM_GLIBC = (2, 36)
 
@@ -31,8 +32,8 @@ def dynamic_symbols(binary):
     """(name, version or "", defined) of every entry of the dynamic symbol table that is not optional."""
     for line in readelf(binary, "--dyn-syms").splitlines():
         fields = line.split()
-        if len(fields) < 8 or not fields[0].rstrip(":").isdigit():
-            continue
+        if len(fields) < 8 or not fields[0].rstrip(":").isdigit() or fields[4] == "LOCAL":
+            continue  # linkers for aarch64 list sections there
         if fields[4] == "WEAK" and fields[6] == "UND":
             continue  # may stay unresolved
         name, _, version = fields[7].partition("@")
@@ -45,16 +46,22 @@ def declared_functions(header):
     return set(re.findall(r"RCN_EXPORT\s[^;(]*?(\w+)\(", text))
 
 
-def check_glibc(symbols, host):
-    findings = []
+def check_versions(symbols, oldest, host):
+    findings, highest = [], {}
     for name, version, defined in symbols:
-        match = re.fullmatch(r"GLIBC_([\d.]+)", version)
-        if defined or not match or version_tuple(match[1]) <= MAX_GLIBC:
+        match = re.fullmatch(r"([A-Z]+)_([\d.]+)", version)
+        if defined or not match or match[1] not in oldest:
+            continue
+        needed = version_tuple(match[2])
+        highest[match[1]] = max(needed, highest.get(match[1], (0,)))
+        if needed <= oldest[match[1]]:
             continue
         if host > SHIPPED_FROM_GLIBC:
-            print(f"note: needs {name}@{version}: a binary built here does not run on glibc 2.35")
+            print(f"note: needs {name}@{version}: a binary built here does not run on the oldest supported system")
         else:
-            findings.append(f"needs {name}@{version}, and must run on glibc 2.35")
+            limit = ".".join(map(str, oldest[match[1]]))
+            findings.append(f"needs {name}@{version}, and must run with {match[1]} {limit}")
+    print("needs at most", ", ".join(f"{key} {'.'.join(map(str, value))}" for key, value in sorted(highest.items())))
     return findings
 
 
@@ -77,10 +84,10 @@ def check_library(symbols, dynamic, header, soname):
     return findings
 
 
-def check(binary, header, soname, host):
+def check(binary, header, soname, oldest, host):
     symbols = list(dynamic_symbols(binary))
     dynamic = readelf(binary, "-d")
-    findings = check_glibc(symbols, host)
+    findings = check_versions(symbols, oldest, host)
     if not symbols:
         findings.append("has no dynamic symbols")
     stack = re.search(r"GNU_STACK\s+\S+\s+\S+\s+\S+\s+\S+\s+\S+\s+(\S+)", readelf(binary, "-l"))
@@ -102,10 +109,12 @@ def main():
     parser.add_argument("--soname", default="librocenante.so.1")
     parser.add_argument("--host-glibc", type=version_tuple,
                         default=version_tuple(os.confstr("CS_GNU_LIBC_VERSION").split()[1]))
+    parser.add_argument("--glibc", type=version_tuple, default=OLDEST_SYSTEM["GLIBC"])
     parser.add_argument("--expect", action="append", default=[], metavar="TEXT",
                         help="succeed if, and only if, every finding holds one of these and each is found")
     options = parser.parse_args()
-    findings = check(options.binary, options.header, options.soname, options.host_glibc)
+    oldest = {**OLDEST_SYSTEM, "GLIBC": options.glibc}
+    findings = check(options.binary, options.header, options.soname, oldest, options.host_glibc)
     for finding in findings:
         print(f"{options.binary.name} {finding}")
     if options.expect:

@@ -123,7 +123,7 @@ TEST_CASE("a process that exits with or without a goodbye", "[control][fork]") {
   CHECK(recorder.left().size() + recorder.gone().size() == 1);
 }
 
-TEST_CASE("a process may return from main after leaving", "[control][fork]") {
+TEST_CASE("a process may return from main after leaving", "[control][fork][alone]") {
   test::be_alone();
   const Config config = star_config();
   const std::string address = test::free_address();

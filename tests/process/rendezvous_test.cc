@@ -55,6 +55,16 @@ int number_of_roots() {
   return count;
 }
 
+// Threads come and go in /proc a moment after they were started and joined.
+bool becomes_number_of_roots(int expected) {
+  const Deadline deadline = patience();
+  while (number_of_roots() != expected) {
+    if (deadline.passed()) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 // The reply of the root to a bare rank.
 Status bare_reply(const net::SocketFd& fd) {
   net::FrameReader reader(16 * 1024);
@@ -286,17 +296,14 @@ TEST_CASE("an address can be served again after a failure", "[rendezvous]") {
 
 TEST_CASE("stopping all rendezvous ends their threads and frees their ranks", "[rendezvous]") {
   stop_all_rendezvous();
-  REQUIRE(number_of_roots() == 0);
+  REQUIRE(becomes_number_of_roots(0));
   const Config config = star_config();
   const UniqueId id = fresh_id(config);
   const UniqueId idle = fresh_id(config);
   const net::SocketFd waiting = bare_join(id, 0, 2, config);
-  // A thread names itself a moment after it was started.
-  const Deadline deadline = patience();
-  while (number_of_roots() != 2 && !deadline.passed()) std::this_thread::yield();
-  CHECK(number_of_roots() == 2);
+  CHECK(becomes_number_of_roots(2));
   stop_all_rendezvous();
-  CHECK(number_of_roots() == 0);
+  CHECK(becomes_number_of_roots(0));
   CHECK(bare_reply(waiting).code() == Code::kRemoteError);
   CHECK(contains(ControlStar::join(idle, 0, 1, config, patience()).status().text(), "has ended"));
 }
