@@ -35,6 +35,15 @@ enum class Key : std::uint32_t {
   kSecretFile,
   kDebug,
   kStats,
+  kSignal,
+  kStripeBytes,
+  kIbHca,
+  kIbGidIndex,
+  kIbAddrFamily,
+  kIbTc,
+  kIbSl,
+  kIbTimeout,
+  kIbRetryCnt,
   kCount
 };
 inline constexpr std::size_t kNumKeys = static_cast<std::size_t>(Key::kCount);
