@@ -203,6 +203,7 @@ void Communicator::link_unmapped(std::uint32_t peer) {
         inbox_->address() + geometry_.signal_offset(parity, peer, 0));
     link.source[parity] = inbox_->address() + geometry_.recv_offset(parity, recv_index_[peer]);
   }
+  link.rails = 1;
 }
 
 void Communicator::build_lane() {
@@ -213,7 +214,7 @@ void Communicator::build_lane() {
   piece_bytes_ = (all_mapped ? chunk : geometry_.slot_bytes) / 16 * 16;
   lane_.rank = rank_;
   lane_.ranks = ranks_;
-  lane_.rails = 1;
+  lane_.striped_bytes = config_.integer(Key::kStripeBytes);
   lane_.parts = 1;
   lane_.all_mapped = all_mapped;
   lane_.may_sleep = true;

@@ -171,7 +171,7 @@ Status Communicator::finish_verdict(protocol::Verdict verdict, std::uint64_t epo
     case protocol::Verdict::kPending:
       return make_error(Code::kInternalError, "a pending operation was finished");
     case protocol::Verdict::kMismatch: {
-      const std::uint64_t tag = env_.load_relaxed(&links_[peer].inbound[epoch & 1]->tag);
+      const std::uint64_t tag = env_.load_relaxed(protocol::tag_of<HostEnv>(links_[peer], epoch));
       abort({protocol::AbortReason::kMismatch, peer, epoch},
             make_error(Code::kInvalidUsage, "{}, epoch {}: rank {} called {} where rank {} called {}",
                        collective_name(Collective::kAllReduce), epoch, peer, describe_tag(tag), rank_,
