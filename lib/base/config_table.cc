@@ -8,10 +8,10 @@ constexpr double kDay = 86400;
 
 constexpr std::array<ConfigRow, kNumKeys> kTable = {{
     {Key::kTransport, "ROCENANTE_TRANSPORT", ValueType::kChoice, nullptr, "auto", "",
-     "auto|loopback|shm", 0, 0, Scope::kAgreed, false,
+     "auto|loopback|shm|verbs", 0, 0, Scope::kAgreed, false,
      "How ranks reach each other. auto takes loopback between ranks of one process, shm between processes "
      "of "
-     "one host; a name forces that transport for "
+     "one host and verbs between hosts with RDMA ports in one subnet; a name forces that transport for "
      "every "
      "pair, also within one host, and fails where it cannot serve."},
     {Key::kSlotBytes, "ROCENANTE_SLOT_BYTES", ValueType::kBytes, nullptr, "1M", "bytes", nullptr, 4096,

@@ -126,6 +126,8 @@ class Communicator final : private ControlListener {
   Status prepare();
   Status allocate();
   Result<std::string> open_transports();
+  Status probe(net::Deadline deadline);
+  void log_connections() const;
   Result<std::vector<std::string>> exchange(const Result<std::string>& own, net::Deadline deadline);
   void link_unmapped(std::uint32_t peer);
   void build_lane();
@@ -177,8 +179,9 @@ class Communicator final : private ControlListener {
   std::shared_ptr<Region> inbox_;
   std::shared_ptr<Region> outbox_;
   std::vector<std::unique_ptr<Transport>> transports_;
-  std::vector<Transport*> transport_of_;   // per peer; null for self
-  std::vector<std::uint32_t> recv_index_;  // per peer: its receive slot, if it has one
+  std::vector<Transport*> transport_of_;          // per peer; null for self
+  std::vector<std::uint32_t> recv_index_;         // per peer: its receive slot, if it has one
+  std::vector<std::vector<fabric::Rail>> rails_;  // per peer: where its transport has any
 
   std::vector<protocol::PeerLink> links_;
   protocol::Lane lane_{};
@@ -205,6 +208,7 @@ class Communicator final : private ControlListener {
   std::shared_ptr<Driver> driver_;
   std::vector<std::shared_ptr<Driver>> neighbours_;
   bool drivers_checked_ = false;
+  bool complete_ = false;  // initialised to the end
 };
 
 }  // namespace rocenante

@@ -206,7 +206,8 @@ void Communicator::post_puts(std::uint64_t epoch, const protocol::Piece& piece) 
     puts_.clear();
     for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
       if (transport_of_[peer] != transport.get()) continue;
-      puts_.push_back(Put{peer, lane_.send[epoch & 1], piece.bytes, epoch, piece.tag});
+      puts_.push_back(Put{peer, lane_.send[epoch & 1], piece.bytes, epoch, piece.tag,
+                          protocol::lines_of(lane_, links_[peer], piece.bytes)});
     }
     if (Status status = transport->post(puts_); !status.ok()) {
       abort({protocol::AbortReason::kTransport, protocol::kNoPeer, epoch}, std::move(status));
