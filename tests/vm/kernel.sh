@@ -17,8 +17,8 @@ die() {
   exit 1
 }
 
-# apt-get and apt-cache with package lists of our own where the system's know no kernel.
-apt_options=()
+# apt's own user may not read a checkout. Package lists of our own join where the system's know no kernel.
+apt_options=(-o APT::Sandbox::User=root)
 
 kernel_version() {
   apt-cache "${apt_options[@]}" depends linux-image-amd64 2> /dev/null |
@@ -27,7 +27,7 @@ kernel_version() {
 
 use_own_lists() {
   mkdir -p "$cache/apt/lists/partial" "$cache/apt/archives/partial"
-  apt_options=(-o "Dir::State::Lists=$cache/apt/lists" -o "Dir::Cache=$cache/apt")
+  apt_options+=(-o "Dir::State::Lists=$cache/apt/lists" -o "Dir::Cache=$cache/apt")
   echo "kernel.sh: reading the lists of packages" >&2
   apt-get "${apt_options[@]}" -qq update >&2
 }
@@ -73,7 +73,7 @@ pack() {
 }
 
 # What the initramfs is made of: a directory with another key is made again.
-key=$(sha256sum "$here/kernel.sh" "$here/init.sh" /bin/busybox | sha256sum | cut -c 1-16)
+key=$(sha256sum "$here"/{kernel.sh,init.sh,unpack_kernel.py} /bin/busybox | sha256sum | cut -c 1-16)
 newest() {
   find "$cache" -mindepth 2 -maxdepth 2 -name "ready.$key" -printf '%T@ %h\n' 2> /dev/null |
     sort -rn | sed -n '1s/^[^ ]* //p'
@@ -94,7 +94,9 @@ if [[ -z $directory ]]; then
   mkdir -p "$directory"
   rm -f "$directory"/ready.*
   pack "$work/tree" "$version" "$directory/initramfs"
-  cp "$work/tree/boot/vmlinuz-$version" "$directory/vmlinuz"
+  # Unpacking takes seconds when emulated; a kernel packed in a new way boots all the same.
+  "$here/unpack_kernel.py" "$work/tree/boot/vmlinuz-$version" "$directory/kernel" >&2 ||
+    cp "$work/tree/boot/vmlinuz-$version" "$directory/kernel"
   touch "$directory/ready.$key"
 fi
 echo "$directory"

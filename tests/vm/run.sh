@@ -95,7 +95,7 @@ cannot() {
 [[ $(uname -m) == x86_64 ]] ||
   cannot "the guest is x86_64 and this host $(uname -m). On a host of your own, 'modprobe rdma_rxe' and" \
     "'rdma link add rxe0 type rxe netdev INTERFACE' make a soft-RoCE device to test with"
-for program in qemu-system-x86_64 busybox depmod modprobe cpio ip rdma ping setpriv apt-get; do
+for program in qemu-system-x86_64 busybox depmod modprobe cpio python3 ip rdma ping setpriv apt-get; do
   command -v "$program" > /dev/null || [[ -x /usr/sbin/$program || -x /sbin/$program ]] ||
     cannot "$program is not installed (scripts/deps.sh installs it)"
 done
@@ -107,10 +107,11 @@ work=$(TMPDIR=/tmp mktemp -d -t rocenante-vm.XXXXXX)
 guests=()    # process ids, by host
 followers=() # the same of what shows their output
 switch=()
+releaser=()
 # shellcheck disable=SC2317 # the trap calls it
 cleanup() {
   local pid
-  for pid in "${guests[@]}" "${switch[@]}"; do kill "$pid" 2> /dev/null || :; done
+  for pid in "${guests[@]}" "${switch[@]}" "${releaser[@]}"; do kill "$pid" 2> /dev/null || :; done
   wait
   rm -rf "$work"
 }
@@ -173,7 +174,7 @@ write_share() {
 start_guest() {
   local host=$1 share=$work/host$1 rail id
   local arguments=(-accel "tcg,thread=multi" -cpu max -smp "$cpus" -m "$memory" -no-reboot
-    -kernel "$kernel/vmlinuz" -initrd "$kernel/initramfs"
+    -kernel "$kernel/kernel" -initrd "$kernel/initramfs"
     -append 'console=ttyS0 quiet panic=-1 oops=panic rdinit=/init mitigations=off random.trust_cpu=on'
     -serial "file:$share/console" -device virtio-rng-pci)
   # shellcheck disable=SC2054 # the commas are QEMU's
@@ -237,6 +238,17 @@ for ((host = 0; host < hosts; host++)); do
   follow "$host" &
   followers+=($!)
 done
+
+# Lets the guests power off once each command has ended or has lost its guest.
+release() {
+  local host
+  for ((host = 0; host < hosts; host++)); do
+    until [[ -s $work/host$host/exit ]] || ! kill -0 "${guests[host]}" 2> /dev/null; do sleep 0.1; done
+  done
+  for ((host = 0; host < hosts; host++)); do : > "$work/host$host/end"; done
+}
+release &
+releaser=($!)
 
 worst=0
 left=$hosts
