@@ -63,7 +63,7 @@ bring_up_rail() {
 }
 
 ip link set lo up
-declare root rails hosts host out
+declare root rails hosts host out descriptor=0
 # shellcheck source=/dev/null
 source "$share/settings"
 hostname "vm$host"
@@ -72,6 +72,12 @@ for ((peer = 0; peer < hosts; peer++)); do
   for ((rail = 0; rail < rails; rail++)); do
     until_true "host $peer answers on rail $rail" ping -c 1 -W 1 "10.77.$rail.$((peer + 1))"
   done
+done
+
+# What udev would have made.
+ln -s /proc/self/fd /dev/fd
+for stream in stdin stdout stderr; do
+  ln -s "fd/$((descriptor++))" "/dev/$stream"
 done
 
 mkdir -p /run/vm/bin

@@ -54,7 +54,7 @@ fetch() {
 pack() {
   local tree=$1 version=$2 root=$work/initramfs module path
   depmod -b "$tree" "$version"
-  mkdir -p "$root/bin" "$root/modules" "$root/root" "$root/proc" "$root/dev"
+  mkdir -p "$root/bin" "$root/modules" "$root/host" "$root/proc" "$root/dev"
   cp /bin/busybox "$root/bin/busybox"
   install -m 755 "$here/init.sh" "$root/init"
   for module in "${modules[@]}"; do
