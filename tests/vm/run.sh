@@ -126,6 +126,11 @@ emulator() {
     -display none "$@" < /dev/null
 }
 
+# A socket's file is there before anybody can connect to it.
+is_listening() {
+  awk -v path="$1" '$4 == "00010000" && $8 == path { found = 1 } END { exit !found }' /proc/net/unix
+}
+
 # One Ethernet per rail: a process with no machine in it that forwards between one socket per host.
 start_switch() {
   local arguments=(-machine none) rail host id
@@ -140,7 +145,7 @@ start_switch() {
   switch=($!)
   for ((rail = 0; rail < rails; rail++)); do
     for ((host = 0; host < hosts; host++)); do
-      until [[ -S $work/net$rail.$host ]]; do
+      until is_listening "$work/net$rail.$host"; do
         kill -0 "${switch[0]}" 2> /dev/null || { cat "$work/switch" >&2; exit 125; }
         sleep 0.02
       done
