@@ -23,9 +23,13 @@ packages=(
   libibverbs-dev
   # to test
   catch2 libbenchmark-dev python3 binutils git
+  # to test RDMA without hardware, in emulated machines (tests/vm/run.sh)
+  busybox-static kmod cpio iproute2 iputils-ping ibverbs-utils ibverbs-providers perftest
   # to check style: one version everywhere, since versions format differently
   clang-format-14 clang-tidy-14 shellcheck
 )
+# The machines that are emulated are those of x86_64.
+[[ $(uname -m) != x86_64 ]] || packages+=(qemu-system-x86)
 peers=(openmpi-bin libopenmpi-dev mpich libmpich-dev)
 
 list=false

@@ -74,7 +74,7 @@ class Launcher {
   explicit Launcher(const LaunchPlan& plan) : plan_(plan) {
     // An ignored SIGCHLD is inherited over exec and would hide the ranks' ends.
     std::signal(SIGCHLD, SIG_DFL);
-    // Before the id's thread is started, so that it does not take these signals.
+    // The thread that serves the id takes no signals.
     watched_ = watched_signals();
     sigprocmask(SIG_BLOCK, &watched_, &before_);
   }
@@ -93,10 +93,8 @@ class Launcher {
   Launcher& operator=(const Launcher&) = delete;
 
   int run() {
-    rcnUniqueId id;
-    check_call(rcnGetUniqueId(&id), "cannot start the ranks' rendezvous");
-    const int fd = id_in_memory(id);
-    for (int rank = 0; rank < plan_.ranks; ++rank) start(rank, fd);
+    const int fd = id_in_memory(plan_.id);
+    for (int place = 0; place < plan_.ranks; ++place) start(place, fd);
     close(fd);
     while (alive() != 0) step();
     return exit_code_;
@@ -106,9 +104,10 @@ class Launcher {
   int ended_by() const { return ended_by_; }
 
  private:
-  void start(int rank, int fd) {
+  void start(int place, int fd) {
+    const int rank = plan_.first_rank + place;
     std::vector<std::string> words = {"rocenante", plan_.arguments.front(), "--launched",
-                                      text("%d:%d", rank, fd)};
+                                      text("%d:%d:%d", rank, fd, plan_.world)};
     words.insert(words.end(), plan_.arguments.begin() + 1, plan_.arguments.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());

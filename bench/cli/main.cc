@@ -2,13 +2,16 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <vector>
 
 #include "bench/cli/communicator.h"
 #include "bench/cli/launcher.h"
+#include "bench/cli/meeting.h"
 #include "bench/cli/options.h"
 #include "bench/cli/perf.h"
 #include "bench/cli/text.h"
@@ -29,38 +32,64 @@ int run_info(bool config) {
   return kExitOk;
 }
 
-int run_perf(const PerfArguments& arguments, int argc, char** argv) {
-  const PerfOptions options = check_perf_arguments(arguments);
+// How long processes of a job wait for each other, as ranks do; the library judges the setting.
+std::chrono::nanoseconds meeting_timeout() {
+  constexpr double kDefaultS = 120;
+  const char* const setting = std::getenv("ROCENANTE_INIT_TIMEOUT_S");
+  const double seconds = setting == nullptr ? 0 : std::strtod(setting, nullptr);
+  const std::chrono::duration<double> timeout(seconds > 0 && seconds < 1e8 ? seconds : kDefaultS);
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(timeout);
+}
+
+// The id that all ranks of this run have, here and elsewhere.
+rcnUniqueId make_id(const PerfOptions& options) {
+  const bool is_first = options.first_rank == 0;
+  rcnUniqueId id;
+  if (!options.rendezvous.empty()) {
+    check_call(rcnGetUniqueIdAt(&id, options.rendezvous.c_str(), is_first ? 1 : 0),
+               ("cannot meet at " + options.rendezvous).c_str());
+  } else if (options.job && options.job->processes > 1) {
+    const Job& job = *options.job;
+    id = meet(MeetingPlan{job.name, job.index, job.processes, options.ranks_here, meeting_timeout()});
+  } else {
+    check_call(rcnGetUniqueId(&id), "cannot start the ranks' rendezvous");
+  }
+  return id;
+}
+
+// Processes of one terminal say who they are; `speaker` becomes how.
+int run_perf(const PerfArguments& arguments, int argc, char** argv, std::string* speaker) {
+  const PerfOptions options =
+      check_perf_arguments(arguments, [](const char* name) { return std::getenv(name); });
+  const bool starts_all = !options.launched && !options.job && options.rendezvous.empty();
+  if (!starts_all) *speaker = text("rank %d: ", options.first_rank);
   if (options.launched) {
     // The launcher executes /proc/self/exe, which would be the process's name in ps and top.
     prctl(PR_SET_NAME, "rocenante");
-    return run_rank(options, read_launched_id(options.launched->id_fd), options.launched->rank);
+    return run_rank(options, read_launched_id(options.launched->id_fd), options.first_rank);
   }
-  if (options.rendezvous) {
-    const int rank = options.rendezvous->rank;
-    rcnUniqueId id;
-    check_call(rcnGetUniqueIdAt(&id, options.rendezvous->address.c_str(), rank == 0 ? 1 : 0),
-               "--rendezvous");
-    return run_rank(options, id, rank);
-  }
-  return launch(LaunchPlan{options.ranks, options.bind, options.grace_s,
-                           std::vector<std::string>(argv + 1, argv + argc)});
-}
-
-// Ranks say who they are: their messages come out of one terminal.
-std::string speaker(const PerfArguments& arguments) {
-  if (!arguments.launched.empty()) return "rank " + split(arguments.launched, ':').front() + ": ";
-  if (!arguments.rank.empty()) return "rank " + arguments.rank + ": ";
-  return "";
+  const rcnUniqueId id = make_id(options);
+  if (!starts_all && options.ranks_here == 1) return run_rank(options, id, options.first_rank);
+  LaunchPlan plan;
+  plan.first_rank = options.first_rank;
+  plan.ranks = options.ranks_here;
+  plan.world = options.ranks;
+  plan.id = id;
+  // Another tool's processes on this host would choose the same processors; binding is that tool's.
+  plan.bind = options.bind && starts_all;
+  plan.grace_s = options.grace_s;
+  plan.arguments.assign(argv + 1, argv + argc);
+  return launch(plan);
 }
 
 int run(int argc, char** argv) {
   Command command;
+  std::string speaker;
   try {
     command = parse_command_line(argc, argv);
     switch (command.kind) {
       case Command::Kind::kPerf:
-        return run_perf(command.perf, argc, argv);
+        return run_perf(command.perf, argc, argv, &speaker);
       case Command::Kind::kInfo:
         return run_info(command.info_config);
       case Command::Kind::kNone:
@@ -74,7 +103,7 @@ int run(int argc, char** argv) {
       std::fprintf(stderr, "rocenante: %s\n", error.what());
     return kExitUsage;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "rocenante: %s%s\n", speaker(command.perf).c_str(), error.what());
+    std::fprintf(stderr, "rocenante: %s%s\n", speaker.c_str(), error.what());
     return kExitFailed;
   }
 }

@@ -69,7 +69,11 @@ void add_perf(CLI::App& app, PerfArguments& arguments) {
       ->group(what);
 
   const char* const ranks = "Ranks";
-  add(perf, "--ranks", arguments.ranks, "NUMBER", "Start this many rank processes here, 1 to 1024", ranks)
+  add(perf, "--ranks", arguments.ranks, "NUMBER",
+      "Start this many rank processes here, 1 to 1024. Under mpirun, mpiexec, srun or torchrun every "
+      "process\n"
+      "starts that many, and the default is 1",
+      ranks)
       ->default_str("2");
   add(perf, "--transport", arguments.transport, "NAME",
       "Transport to use, as ROCENANTE_TRANSPORT: auto, shm, tcp, ...", ranks);
@@ -80,11 +84,16 @@ void add_perf(CLI::App& app, PerfArguments& arguments) {
   add(perf, "--rank", arguments.rank, "NUMBER",
       "Be this rank of a world whose other ranks are started elsewhere", ranks);
   add(perf, "--world", arguments.world, "NUMBER", "Number of ranks of that world", ranks);
+  add(perf, "--launcher", arguments.launcher, "auto|none",
+      "auto takes number and count of processes from the environment of mpirun, mpiexec, srun or "
+      "torchrun;\n"
+      "none ignores it",
+      ranks);
   add(perf, "--rendezvous", arguments.rendezvous, "HOST:PORT",
       "Where its ranks meet: an address of rank 0's host. Other than on loopback, all ranks need the same\n"
       "ROCENANTE_SECRET or ROCENANTE_SECRET_FILE",
       ranks);
-  add(perf, "--launched", arguments.launched, "RANK:FD", "", "");
+  add(perf, "--launched", arguments.launched, "RANK:FD:WORLD", "", "");
 
   const char* const output = "Output";
   add(perf, "--json", arguments.json, "FILE",
@@ -108,7 +117,8 @@ void add_perf(CLI::App& app, PerfArguments& arguments) {
       "Examples:\n"
       "  rocenante perf all_reduce --ranks 4 -b 1K -e 1M -d float,bfloat16 --json results.jsonl\n"
       "  rocenante perf all_reduce --rank 0 --world 2 --rendezvous 192.168.1.1:7000    on the first host\n"
-      "  rocenante perf all_reduce --rank 1 --world 2 --rendezvous 192.168.1.1:7000    on the second");
+      "  rocenante perf all_reduce --rank 1 --world 2 --rendezvous 192.168.1.1:7000    on the second\n"
+      "  mpirun -n 2 rocenante perf all_reduce                  docs/multi-node.md has more of these");
   perf->parse_complete_callback(
       [&arguments, factor] { arguments.step_factor_given = factor->count() > 0; });
 }

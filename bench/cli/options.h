@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/cli/environment.h"
 #include "bench/cli/types.h"
 
 namespace rocenante::bench {
@@ -34,7 +35,8 @@ struct PerfArguments {
   std::string rank;
   std::string world;
   std::string rendezvous;
-  std::string launched;  // internal: "RANK:FD" tells a process started by the launcher who it is
+  std::string launcher = "auto";
+  std::string launched;  // internal: "RANK:FD:WORLD" tells a process that this program started who it is
   bool step_factor_given = false;
 };
 
@@ -49,7 +51,9 @@ struct PerfOptions {
   std::uint64_t checks = 0;  // checked calls per measurement
   std::vector<const TypeInfo*> types;
   std::vector<const OpInfo*> ops;
-  int ranks = 1;
+  int ranks = 1;       // of the whole world
+  int first_rank = 0;  // the first that this process starts or is
+  int ranks_here = 1;
   std::string transport;  // empty: the library's choice
   bool fresh = false;
   std::string json;  // empty: none, "-": standard output
@@ -57,22 +61,20 @@ struct PerfOptions {
   bool bind = true;
   unsigned grace_s = 30;
 
-  // Exactly one way to be started: with neither, this process launches `ranks` processes.
+  // How the ranks learn of each other. `launched`: this process is a rank, and the descriptor holds the id.
+  // Otherwise this process is one of those that other tools started, and they meet at the address or, as
+  // processes of `job` on this host, without one; or, with neither, it starts all ranks.
   struct Launched {
-    int rank;
     int id_fd;
   };
-  struct Rendezvous {
-    int rank;
-    std::string address;
-  };
   std::optional<Launched> launched;
-  std::optional<Rendezvous> rendezvous;
+  std::string rendezvous;  // HOST:PORT, or empty
+  std::optional<Job> job;
 };
 
-// Throws UsageError naming the argument, its value and what is allowed. Opens the report files for writing,
-// so that a run is not done for nothing.
-PerfOptions check_perf_arguments(const PerfArguments& arguments);
+// Throws UsageError naming the argument or environment variable, its value and what is allowed. Opens the
+// report files for writing, so that a run is not done for nothing.
+PerfOptions check_perf_arguments(const PerfArguments& arguments, const GetVariable& variable);
 
 // The size after `bytes` in the sweep; none after the last.
 std::optional<std::uint64_t> next_size(const PerfOptions& options, std::uint64_t bytes);

@@ -60,47 +60,77 @@ void check_writable(const char* argument, const std::string& path) {
   unlink(path.c_str());
 }
 
-void check_start(const PerfArguments& arguments, PerfOptions& options) {
-  const bool rendezvous =
-      !arguments.rank.empty() || !arguments.world.empty() || !arguments.rendezvous.empty();
-  if (!rendezvous) {
-    const std::string ranks = arguments.ranks.empty() ? "2" : arguments.ranks;
-    options.ranks = static_cast<int>(parse_number("--ranks", ranks, 1, kMaxRanks));
-  } else {
-    if (!arguments.ranks.empty()) {
-      refuse("--ranks", arguments.ranks, "not allowed together with --rank, --world and --rendezvous");
-    }
-    if (arguments.world.empty())
-      refuse("--world", "", "must be given together with --rank and --rendezvous");
-    if (arguments.rank.empty())
-      refuse("--rank", "", "must be given together with --world and --rendezvous");
-    if (arguments.rendezvous.empty()) {
-      refuse("--rendezvous", "", "must be given together with --rank and --world, as HOST:PORT");
-    }
-    options.ranks = static_cast<int>(parse_number("--world", arguments.world, 1, kMaxRanks));
-    const auto last = static_cast<std::uint64_t>(options.ranks - 1);
-    const int rank = static_cast<int>(parse_number("--rank", arguments.rank, 0, last));
-    const std::size_t colon = arguments.rendezvous.rfind(':');
-    if (colon == std::string::npos || colon == 0 || colon + 1 == arguments.rendezvous.size()) {
-      refuse("--rendezvous", arguments.rendezvous, "must be HOST:PORT or [IPV6]:PORT");
-    }
-    options.rendezvous = PerfOptions::Rendezvous{rank, arguments.rendezvous};
+int as_rank(const char* argument, const std::string& value, int world) {
+  return static_cast<int>(parse_number(argument, value, 0, static_cast<std::uint64_t>(world) - 1));
+}
+
+void check_address(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size()) {
+    refuse("--rendezvous", address, "must be HOST:PORT or [IPV6]:PORT");
   }
-  if (!arguments.launched.empty()) {
-    const std::vector<std::string> parts = split(arguments.launched, ':');
-    if (parts.size() != 2 || rendezvous)
-      refuse("--launched", arguments.launched, "is for internal use only");
-    const auto last = static_cast<std::uint64_t>(options.ranks - 1);
-    options.launched = PerfOptions::Launched{
-        static_cast<int>(parse_number("--launched", parts[0], 0, last)),
-        static_cast<int>(parse_number("--launched", parts[1], 0, 1 << 20)),
-    };
+}
+
+void check_launched(const PerfArguments& arguments, PerfOptions& options) {
+  const std::vector<std::string> parts = split(arguments.launched, ':');
+  if (parts.size() != 3) refuse("--launched", arguments.launched, "is for internal use only");
+  options.ranks = static_cast<int>(parse_number("--launched", parts[2], 1, kMaxRanks));
+  options.first_rank = as_rank("--launched", parts[0], options.ranks);
+  options.launched =
+      PerfOptions::Launched{static_cast<int>(parse_number("--launched", parts[1], 0, 1 << 20))};
+}
+
+// One rank of a world that somebody starts by hand.
+void check_by_hand(const PerfArguments& arguments, PerfOptions& options) {
+  if (!arguments.ranks.empty()) {
+    refuse("--ranks", arguments.ranks, "not allowed together with --rank, --world and --rendezvous");
   }
+  if (arguments.world.empty()) refuse("--world", "", "must be given together with --rank and --rendezvous");
+  if (arguments.rank.empty()) refuse("--rank", "", "must be given together with --world and --rendezvous");
+  if (arguments.rendezvous.empty()) {
+    refuse("--rendezvous", "", "must be given together with --rank and --world, as HOST:PORT");
+  }
+  options.ranks = static_cast<int>(parse_number("--world", arguments.world, 1, kMaxRanks));
+  options.first_rank = as_rank("--rank", arguments.rank, options.ranks);
+}
+
+// One process of a job that another tool started, with one rank or several.
+void check_job(const PerfArguments& arguments, const Job& job, PerfOptions& options) {
+  const std::string ranks = arguments.ranks.empty() ? "1" : arguments.ranks;
+  const auto most = static_cast<std::uint64_t>(kMaxRanks / job.processes);
+  options.ranks_here = static_cast<int>(parse_number("--ranks", ranks, 1, most));
+  options.ranks = options.ranks_here * job.processes;
+  options.first_rank = options.ranks_here * job.index;
+  options.job = job;
+  if (options.rendezvous.empty()) options.rendezvous = job.address;
+  if (options.rendezvous.empty() && !job.one_host.value_or(true)) {
+    throw UsageError(
+        text("%s started processes on several hosts (%s): give --rendezvous HOST:PORT, an address of "
+             "the first process's host, and the same ROCENANTE_SECRET to all",
+             job.tool.c_str(), job.said.c_str()));
+  }
+}
+
+void check_start(const PerfArguments& arguments, const GetVariable& variable, PerfOptions& options) {
+  if (arguments.launcher != "auto" && arguments.launcher != "none") {
+    refuse("--launcher", arguments.launcher, "must be auto or none");
+  }
+  if (!arguments.launched.empty()) return check_launched(arguments, options);
+  options.rendezvous = arguments.rendezvous;
+  if (!arguments.rendezvous.empty()) check_address(arguments.rendezvous);
+  const bool by_hand = !arguments.rank.empty() || !arguments.world.empty();
+  std::optional<Job> job;
+  if (!by_hand && arguments.launcher == "auto") job = find_job(variable);
+  if (job) return check_job(arguments, *job, options);
+  if (by_hand || !arguments.rendezvous.empty()) return check_by_hand(arguments, options);
+  const std::string ranks = arguments.ranks.empty() ? "2" : arguments.ranks;
+  options.ranks = static_cast<int>(parse_number("--ranks", ranks, 1, kMaxRanks));
+  options.ranks_here = options.ranks;
 }
 
 }  // namespace
 
-PerfOptions check_perf_arguments(const PerfArguments& arguments) {
+PerfOptions check_perf_arguments(const PerfArguments& arguments, const GetVariable& variable) {
   PerfOptions options;
   if (arguments.collective != "all_reduce")
     refuse("COLLECTIVE", arguments.collective, "must be all_reduce");
@@ -126,7 +156,7 @@ PerfOptions check_perf_arguments(const PerfArguments& arguments) {
   }
   options.bind = arguments.bind == "core";
   options.grace_s = static_cast<unsigned>(parse_number("--grace", arguments.grace, 0, kMaxGraceS));
-  check_start(arguments, options);
+  check_start(arguments, variable, options);
 
   // The name itself is the library's to judge; what could end this setting and begin another is not.
   if (arguments.transport.find_first_of("=;\n \t") != std::string::npos) {
@@ -138,8 +168,8 @@ PerfOptions check_perf_arguments(const PerfArguments& arguments) {
   if (!options.plot.empty() && options.plot == options.json) {
     refuse("--plot", options.plot, "must be another file than --json");
   }
-  const bool reports = options.rendezvous ? options.rendezvous->rank == 0 : !options.launched;
-  if (reports) {
+  // A launched rank would find what its launcher has found already.
+  if (options.first_rank == 0 && !options.launched) {
     if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
     if (!options.plot.empty()) check_writable("--plot", options.plot);
   }

@@ -333,7 +333,7 @@ class Processes(unittest.TestCase):
                 self.assertEqual(read(f"/proc/{pid}/environ"), environ)
                 own = read(f"/proc/{pid}/cmdline").split(b"\0")
                 at = own.index(b"--launched")
-                self.assertRegex(own[at + 1], rb"^\d+:\d+$")
+                self.assertRegex(own[at + 1], rb"^\d+:\d+:2$")
                 self.assertEqual(own[1:at] + own[at + 2:], words[1:])
 
     def test_a_killed_rank_fails_the_run_and_the_others_say_so(self):

@@ -14,6 +14,33 @@ PerfArguments arguments() {
   return out;
 }
 
+const char* no_variable(const char* /*name*/) {
+  return nullptr;
+}
+
+PerfOptions check_perf_arguments(const PerfArguments& arguments) {
+  return rocenante::bench::check_perf_arguments(arguments, no_variable);
+}
+
+// As process 1 of 3 that a tool started.
+PerfOptions check_in_job(const PerfArguments& arguments, const char* local_size = "3") {
+  return rocenante::bench::check_perf_arguments(arguments, [&](const char* name) -> const char* {
+    const std::string_view wanted = name;
+    if (wanted == "OMPI_COMM_WORLD_RANK") return "1";
+    if (wanted == "OMPI_COMM_WORLD_SIZE") return "3";
+    return wanted == "OMPI_COMM_WORLD_LOCAL_SIZE" ? local_size : nullptr;
+  });
+}
+
+std::string refusal_in_job(const PerfArguments& arguments, const char* local_size = "3") {
+  try {
+    check_in_job(arguments, local_size);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 std::string refusal(const PerfArguments& arguments) {
   try {
     check_perf_arguments(arguments);
@@ -150,6 +177,7 @@ TEST_CASE("bad arguments are refused by argument, value and what is allowed") {
       {&PerfArguments::transport, "shm;A=B", "--transport 'shm;A=B'", "one word"},
       {&PerfArguments::json, "/nonexistent/file", "--json '/nonexistent/file'", "written"},
       {&PerfArguments::plot, "/", "--plot '/'", "written"},
+      {&PerfArguments::launcher, "mpi", "--launcher 'mpi'", "auto or none"},
       {&PerfArguments::rank, "0", "--world", "--rendezvous"},
       {&PerfArguments::world, "2", "--rank", "--rendezvous"},
       {&PerfArguments::rendezvous, "127.0.0.1:1", "--world", "--rank"},
@@ -170,8 +198,9 @@ TEST_CASE("a rank of a world has a number, a size and a meeting point") {
   given.world = std::string("3");
   given.rendezvous = std::string("[::1]:7000");
   const PerfOptions options = check_perf_arguments(given);
-  REQUIRE(options.rendezvous);
-  CHECK(options.rendezvous->rank == 2);
+  CHECK(options.rendezvous == "[::1]:7000");
+  CHECK(options.first_rank == 2);
+  CHECK(options.ranks_here == 1);
   CHECK(options.ranks == 3);
   given.rank = std::string("3");
   CHECK(contains(refusal(given), "--rank '3'"));
@@ -181,4 +210,53 @@ TEST_CASE("a rank of a world has a number, a size and a meeting point") {
   given.rendezvous = std::string("host:1");
   given.ranks = std::string("2");
   CHECK(contains(refusal(given), "--ranks '2'"));
+}
+
+TEST_CASE("in a job every process starts its share of the ranks") {
+  PerfArguments given = arguments();
+  PerfOptions options = check_in_job(given);
+  CHECK(options.ranks == 3);
+  CHECK(options.first_rank == 1);
+  CHECK(options.ranks_here == 1);
+  REQUIRE(options.job);
+  CHECK(options.job->processes == 3);
+  given.ranks = std::string("4");
+  options = check_in_job(given);
+  CHECK(options.ranks == 12);
+  CHECK(options.first_rank == 4);
+  CHECK(options.ranks_here == 4);
+  given.ranks = std::string("342");
+  CHECK(contains(refusal_in_job(given), "--ranks '342': must be a whole number from 1 to 341"));
+}
+
+TEST_CASE("a job on several hosts needs an address") {
+  PerfArguments given = arguments();
+  const std::string message = refusal_in_job(given, "2");
+  INFO(message);
+  CHECK(contains(message, "OMPI_COMM_WORLD_LOCAL_SIZE '2'"));
+  CHECK(contains(message, "--rendezvous HOST:PORT"));
+  CHECK(contains(message, "ROCENANTE_SECRET"));
+  given.rendezvous = std::string("node0:7000");
+  CHECK(check_in_job(given, "2").rendezvous == "node0:7000");
+  given.rendezvous = std::string("node0");
+  CHECK(contains(refusal_in_job(given, "2"), "--rendezvous 'node0'"));
+}
+
+TEST_CASE("what is given by hand wins over a job") {
+  PerfArguments given = arguments();
+  given.launcher = std::string("none");
+  CHECK_FALSE(check_in_job(given).job);
+  CHECK(check_in_job(given).ranks == 2);
+  given.launcher = std::string("auto");
+  given.rank = std::string("0");
+  given.world = std::string("2");
+  given.rendezvous = std::string("[::1]:7000");
+  CHECK_FALSE(check_in_job(given).job);
+  CHECK(check_in_job(given).ranks == 2);
+  // A rank that this program started is told who it is.
+  given = arguments();
+  given.launched = std::string("5:9:12");
+  CHECK_FALSE(check_in_job(given).job);
+  CHECK(check_in_job(given).ranks == 12);
+  CHECK(check_in_job(given).first_rank == 5);
 }
