@@ -3,7 +3,7 @@
 #
 # In a guest with two rails: all-reduces over real libibverbs between processes of the guest. What goes wrong is
 # printed; the exit code is 1 then.
-set -uo pipefail
+set -euo pipefail
 
 wrong=0
 complain() {
@@ -27,7 +27,7 @@ right() {
 refused() {
   local what=$1 expected=$2
   local text
-  text=$(rocenante perf all_reduce --transport verbs -b 8 -e 8 -n 1 -w 0 2>&1) && complain "$what succeeds"
+  if text=$(rocenante perf all_reduce --transport verbs -b 8 -e 8 -n 1 -w 0 2>&1); then complain "$what succeeds"; fi
   grep -qF -- "$expected" <<< "$text" || complain "$what does not say '$expected': $text"
 }
 
@@ -52,7 +52,7 @@ rocenante perf all_reduce --transport verbs --ranks 3 -b 64K -e 64K -n 100000000
 measurement=$!
 until grep -q '^# ranks' "$log" || ! kill -0 "$measurement" 2> /dev/null; do sleep 0.2; done
 kill -KILL "$(pgrep -P "$measurement" | tail -1)"
-wait "$measurement" && complain "calls succeed without a rank: $(cat "$log")"
+if wait "$measurement"; then complain "calls succeed without a rank: $(cat "$log")"; fi
 grep -q 'rank 2 is gone\|to rank 2' "$log" || complain "the killed rank is not named: $(cat "$log")"
 
 exit "$wrong"
