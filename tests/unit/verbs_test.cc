@@ -285,6 +285,18 @@ TEST_CASE("a peer that has signalled its part may go", "[verbs]") {
   CHECK(contains(pair.put(2, 8, 1, 1).text(), "transport retry counter exceeded"));
 }
 
+TEST_CASE("a peer that falls silent while it is waited for is found out without a put", "[verbs]") {
+  Pair pair(ports_of("soft"), ports_of("soft"));
+  require_ok(pair.connect());
+  require_ok(pair.put(1, 8, 1, 1));
+  require_ok(pair.settle());
+  pair.verbs.cut(test::gid_of("10.77.0.1"));
+  const net::Deadline deadline = net::Deadline::after_s(60);
+  Status status;
+  while (status.ok() && !deadline.passed()) status = pair.ends[0].transport->progress();
+  CHECK(contains(status.text(), "rxe0:1 (10.77.0.1) to rank 1's rxe0:1"));
+}
+
 TEST_CASE("queue pairs in error without a reason say that", "[verbs]") {
   Pair pair(ports_of("soft"), ports_of("soft"));
   require_ok(pair.connect());

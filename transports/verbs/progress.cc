@@ -11,6 +11,8 @@ namespace rocenante {
 namespace {
 
 constexpr int kBatch = 16;
+constexpr std::uint32_t kLooksPerClock = 1024;
+constexpr std::uint64_t kAskNs = net::kNanosecondsPerSecond;
 
 // What an administrator wants to know beside the adapter's words.
 const char* advice(ibv_wc_status status) {
@@ -38,9 +40,28 @@ Status VerbsTransport::progress() {
   for (const auto& adapter : adapters_) {
     if (adapter->pending != 0 || settings_.immediate) RCN_TRY(poll(*adapter));
   }
+  if (++looks_ % kLooksPerClock == 0) RCN_TRY(ask_silent_peers());
   if (failed_peers_ == 0 && !any_flushed_) return {};
   explain_flushes();
   return needed_failure();
+}
+
+// A host that loses power sends nothing, and an adapter notices only what does not answer a request. So a
+// peer that is waited for is sent a word now and then, whose retries run out if nobody is there.
+Status VerbsTransport::ask_silent_peers() {
+  const std::uint64_t now = net::monotonic_ns();
+  if (now - asked_ns_ < kAskNs) return {};
+  const bool first = asked_ns_ == 0;
+  asked_ns_ = now;
+  for (std::uint32_t peer = 0; !first && peer < peers_.size(); ++peer) {
+    if (!peers_[peer].failure.ok() || !is_needed(peer)) continue;
+    for (std::uint32_t i = 0; i < peers_[peer].rails.size(); ++i) {
+      RailEnd& rail = rails_[peers_[peer].rails[i]];
+      if (rail.idle())
+        RCN_TRY(rail.write_word(peers_[peer].geometry.signal_offset(0, context_.rank, i), kProbeWord));
+    }
+  }
+  return {};
 }
 
 Status VerbsTransport::poll(Adapter& adapter) {

@@ -56,6 +56,7 @@ class VerbsTransport final : public Transport {
   protocol::SignalLine* line_from(std::uint32_t peer, std::uint64_t parity, std::uint32_t line) const;
   bool is_needed(std::uint32_t peer) const;
 
+  Status ask_silent_peers();
   Status poll(Adapter& adapter);
   Status complete(const ibv_wc& completion);
   void fail(RailEnd& rail, const ibv_wc& completion);
@@ -76,6 +77,8 @@ class VerbsTransport final : public Transport {
   std::vector<Peer> peers_;
   std::uint32_t failed_peers_ = 0;
   bool any_flushed_ = false;
+  std::uint32_t looks_ = 0;
+  std::uint64_t asked_ns_ = 0;  // when silent peers were last asked
 };
 
 }  // namespace rocenante
