@@ -100,8 +100,9 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
     {Key::kIbTimeout, "ROCENANTE_IB_TIMEOUT", ValueType::kInteger, "NCCL_IB_TIMEOUT", "16", "", nullptr, 1,
      31, Scope::kLocal, false,
      "How long a NIC waits for an acknowledgement before it sends again: 4.096 us times 2 to this power."},
-    {Key::kIbRetryCnt, "ROCENANTE_IB_RETRY_CNT", ValueType::kInteger, "NCCL_IB_RETRY_CNT", "7", "", nullptr,
-     0, 7, Scope::kLocal, false, "How often a NIC sends again before it gives the connection up."},
+    {Key::kIbRetryCnt, "ROCENANTE_IB_RETRY_CNT", ValueType::kInteger, "NCCL_IB_RETRY_CNT", "6", "", nullptr,
+     0, 7, Scope::kLocal, false,
+     "How often a NIC sends again before it gives the connection up. Soft RoCE takes 7 as never."},
 }};
 
 constexpr bool in_key_order() {
