@@ -5,6 +5,7 @@ option(ROCENANTE_WERROR "Treat warnings as errors" ON)
 set(ROCENANTE_SANITIZE "" CACHE STRING "Sanitizers: empty, 'address,undefined' or 'thread'")
 set(ROCENANTE_LANE "release" CACHE STRING "Prefix of this build's test names")
 option(ROCENANTE_PACKAGE "Lay files out as Debian packages want them, for cpack" OFF)
+set(ROCENANTE_VERBS AUTO CACHE STRING "RDMA transport: AUTO (where libibverbs' headers are), ON or OFF")
 set(ROCENANTE_CUDA AUTO CACHE STRING "CUDA parts: AUTO, ON or OFF")
 
 if(NOT CMAKE_BUILD_TYPE)

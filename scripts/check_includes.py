@@ -15,8 +15,8 @@ ALLOWED = {
     "lib/protocol": set(),
     "reduce_kernels": {"lib/base", "lib/protocol"},
     "lib/device": {"lib/base", "lib/protocol", "reduce_kernels"},
-    "transports": {"lib/base", "lib/net", "lib/protocol", "lib/device"},
-    "lib/fabric": {"lib/base", "lib/net", "lib/device", "transports"},
+    "lib/fabric": {"lib/base", "lib/net"},
+    "transports": {"lib/base", "lib/net", "lib/protocol", "lib/device", "lib/fabric"},
     "lib/comm": {"include/rocenante", "lib/base", "lib/net", "lib/protocol", "reduce_kernels", "lib/device",
                  "transports", "lib/fabric"},
     "lib/c_api.cc": {"include/rocenante", "lib/base", "lib/comm"},
@@ -41,7 +41,6 @@ THIRD_PARTY = {
     "catch2/": set(),
     "infiniband/": {"transports/verbs", "nccl_shim/net"},
     "rdma/": {"transports/verbs", "nccl_shim/net"},
-    "hwloc": {"lib/fabric"},
 }
 CUDA = re.compile(r"(cuda\w*|cooperative_groups|nvml|cuda/.*|cub/.*)(\.h|\.hpp|\.cuh)?$")
 # lib/protocol is compiled for the GPU as well.

@@ -22,6 +22,7 @@ packages=(
   # to build
   g++ cmake ninja-build ccache
   libfmt-dev libhwy-dev libsodium-dev libcli11-dev nlohmann-json3-dev
+  libibverbs-dev
   # to test
   catch2 libbenchmark-dev python3 binutils git pkg-config groff-base
 )

@@ -17,6 +17,7 @@
 #include "lib/base/handle.h"
 #include "lib/base/status.h"
 #include "lib/device/device.h"
+#include "lib/fabric/fabric.h"
 #include "lib/net/deadline.h"
 #include "lib/net/handshake.h"
 #include "lib/protocol/round.h"
@@ -24,12 +25,19 @@
 namespace rocenante {
 
 struct TransportCaps {
-  bool maps_memory;     // fills PeerLink::outbound and ::source; post() is never called for its peers
-  bool carries_inline;  // payloads of up to kInlineBytes ride in the signal line
-  bool needs_goodbye;   // a peer may touch our memory after its last call: leaving waits for its goodbye
-  bool carries_tag = false;  // fills the tag of signal lines although it maps nothing
-  bool reads_anywhere =
-      false;  // puts may be read from any memory until drained(), not from the outbox only
+  // Fills PeerLink::outbound and ::source; post() is never called for its peers.
+  bool maps_memory = false;
+  // Payloads of up to kInlineBytes ride in the signal line.
+  bool carries_inline = false;
+  // A peer may touch our memory after its last call: leaving waits for its goodbye.
+  bool needs_goodbye = false;
+  // Fills the tag of signal lines although it maps nothing.
+  bool carries_tag = false;
+  // Puts may be read from any memory until drained(), not from the outbox only.
+  bool reads_anywhere = false;
+  // Puts go over rails (TransportContext::rails), large ones over all of them, and bring the tag that
+  // stands before the slot.
+  bool has_rails = false;
 };
 
 // What a transport needs to know of this rank. Outlives the transport.
@@ -43,6 +51,8 @@ struct TransportContext {
   std::shared_ptr<Region> outbox;
   // Per peer: which of the receive slots is its, for peers whose memory is not mapped.
   std::vector<std::uint32_t> recv_index;
+  // Per peer: the pairs of RDMA ports that reach it; the same pairs in the same order at the other end.
+  std::vector<std::vector<fabric::Rail>> rails;
 };
 
 // Where a process runs: what ranks compare to find how they can reach each other.
@@ -54,6 +64,11 @@ struct HostIdentity {
   // Processors the rank may run on, a bit each, first byte first: launchers bind ranks, so no rank alone
   // knows how many there are for all.
   std::string processors;
+  // RDMA ports that can be used; where there are none, why.
+  std::vector<fabric::Port> ports;
+  std::string no_ports;
+  // What is wrong with the settings that name ports; an error as soon as a pair of ranks would need them.
+  std::string ports_error;
 };
 
 // One round's payload for one peer, and the signal that follows it. `payload` is in the outbox, unless the
@@ -64,6 +79,7 @@ struct Put {
   std::uint64_t bytes;
   std::uint64_t epoch;
   std::uint64_t tag;
+  std::uint32_t stripes = 1;  // over how many rails the payload goes, each with a signal of its own
 };
 
 class Transport {
@@ -85,6 +101,10 @@ class Transport {
   // No more peers will connect: every rank has said that it has connected to all. Waits for what may still
   // be on its way. The error names the peer.
   virtual Status stop_serving(net::Deadline) { return {}; }
+
+  // Sends something empty every way to every peer and waits for what comes from them. Once, when every rank
+  // has connected; the error names the way that does not work.
+  virtual Status probe(net::Deadline) { return {}; }
 
   // A descriptor that becomes readable when the peer's process ends (pidfd), or an empty one.
   virtual Fd process_handle(std::uint32_t peer) = 0;
@@ -116,6 +136,8 @@ class TransportCatalog {
   virtual ~TransportCatalog() = default;
   // Names, in the order in which ROCENANTE_TRANSPORT=auto tries them.
   virtual std::span<const char* const> names() const = 0;
+  // Adds to a rank's identity what the transports must know of its host. Only RDMA needs anything.
+  virtual void look_around(const Config&, HostIdentity*) const {}
   // Whether two processes could use the transport, by what both know of each other: the same answer on all
   // ranks.
   virtual bool reachable(std::string_view name, const HostIdentity& a, const HostIdentity& b) const = 0;

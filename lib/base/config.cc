@@ -49,6 +49,16 @@ bool parse_real(std::string_view text, double* value) {
   return error == std::errc() && end == text.data() + text.size() && std::isfinite(*value);
 }
 
+// NCCL reads its integers in C's notation.
+bool parse_hexadecimal(std::string_view text, double* value) {
+  if (!text.starts_with("0x") && !text.starts_with("0X")) return false;
+  std::uint32_t number = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data() + 2, last, number, 16);
+  *value = number;
+  return error == std::errc() && end == last;
+}
+
 std::string allowed_text(const ConfigRow& row) {
   if (row.type == ValueType::kChoice) return fmt::format("one of {}", row.allowed);
   const char* kind = row.type == ValueType::kReal ? "a number" : "an integer";
@@ -99,6 +109,8 @@ Status Config::set(const ConfigRow& row, std::string_view text, std::string_view
     }
     case ValueType::kInteger:
     case ValueType::kReal:
+      if (row.fallback != nullptr && source == row.fallback && parse_hexadecimal(value.text, &value.number))
+        break;
       ok = parse_real(value.text, &value.number) &&
            (row.type == ValueType::kReal || value.number == std::floor(value.number));
       break;

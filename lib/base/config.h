@@ -37,6 +37,15 @@ enum class Key : std::uint32_t {
   kDebug,
   kStats,
   kStatsFile,
+  kSignal,
+  kStripeBytes,
+  kIbHca,
+  kIbGidIndex,
+  kIbAddrFamily,
+  kIbTc,
+  kIbSl,
+  kIbTimeout,
+  kIbRetryCnt,
   kCount
 };
 inline constexpr std::size_t kNumKeys = static_cast<std::size_t>(Key::kCount);

@@ -8,10 +8,11 @@ constexpr double kDay = 86400;
 
 constexpr std::array<ConfigRow, kNumKeys> kTable = {{
     {Key::kTransport, "ROCENANTE_TRANSPORT", ValueType::kChoice, nullptr, "auto", "",
-     "auto|loopback|shm|tcp", 0, 0, Scope::kAgreed, false,
+     "auto|loopback|shm|verbs|tcp", 0, 0, Scope::kAgreed, false,
      "How ranks reach each other. auto takes loopback between ranks of one process, shm between processes "
-     "of one host and tcp between hosts; a name forces that transport for every pair and fails where it "
-     "cannot serve."},
+     "of one host, between hosts verbs where both have RDMA ports in one subnet and else tcp; a name "
+     "forces "
+     "that transport for every pair, also within one host, and fails where it cannot serve."},
     {Key::kSlotBytes, "ROCENANTE_SLOT_BYTES", ValueType::kBytes, nullptr, "1M", "bytes", nullptr, 4096,
      1024.0 * 1024 * 1024, Scope::kAgreed, false,
      "Size of one staging slot. A call larger than this runs in rounds; a rank holds two send slots, and "
@@ -72,6 +73,43 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
      false, "1 writes the counters of a communicator to stderr as one JSON line when it is destroyed."},
     {Key::kStatsFile, "ROCENANTE_STATS_FILE", ValueType::kText, nullptr, "", "", nullptr, 0, 0,
      Scope::kLocal, false, "File that these lines are appended to instead of stderr."},
+    {Key::kSignal, "ROCENANTE_SIGNAL", ValueType::kChoice, nullptr, "write", "", "write|imm", 0, 0,
+     Scope::kAgreed, false,
+     "How verbs says that a payload is there. write: an RDMA write of the epoch after it, which relies on "
+     "the "
+     "NIC and the bridge to place writes in order; imm: the receiver takes a completion and stores the "
+     "epoch "
+     "itself, which costs more and relies on nothing."},
+    {Key::kStripeBytes, "ROCENANTE_STRIPE_BYTES", ValueType::kBytes, nullptr, "16K", "bytes", nullptr, 16,
+     1024.0 * 1024 * 1024, Scope::kAgreed, false,
+     "From how many bytes on the payload of a round is striped over all rails between two ranks; smaller "
+     "ones "
+     "take one rail, and pairs of ranks are spread over the rails."},
+    {Key::kIbHca, "ROCENANTE_IB_HCA", ValueType::kText, "NCCL_IB_HCA", "", "", nullptr, 0, 0, Scope::kLocal,
+     false,
+     "RDMA devices and ports to use, in NCCL's syntax: a list of NAME or NAME:PORT, where a name is a "
+     "prefix; "
+     "^ excludes, = makes names exact. Empty takes every port that can be used. One that is listed and "
+     "cannot "
+     "be used is an error."},
+    {Key::kIbGidIndex, "ROCENANTE_IB_GID_INDEX", ValueType::kInteger, "NCCL_IB_GID_INDEX", "-1", "",
+     nullptr, -1, 255, Scope::kLocal, false,
+     "GID of every port. -1 finds the RoCE v2 GID of each port by itself, which is what hosts whose "
+     "indexes "
+     "differ need."},
+    {Key::kIbAddrFamily, "ROCENANTE_IB_ADDR_FAMILY", ValueType::kChoice, "NCCL_IB_ADDR_FAMILY", "AF_INET",
+     "", "AF_INET|AF_INET6", 0, 0, Scope::kLocal, false, "Address family of the GIDs that are found."},
+    {Key::kIbTc, "ROCENANTE_IB_TC", ValueType::kInteger, "NCCL_IB_TC", "0", "", nullptr, 0, 255,
+     Scope::kLocal, false,
+     "Traffic class of RDMA packets: DSCP times four, plus ECN; 106 is DSCP 26 with ECN."},
+    {Key::kIbSl, "ROCENANTE_IB_SL", ValueType::kInteger, "NCCL_IB_SL", "0", "", nullptr, 0, 15,
+     Scope::kLocal, false, "Service level of RDMA packets."},
+    {Key::kIbTimeout, "ROCENANTE_IB_TIMEOUT", ValueType::kInteger, "NCCL_IB_TIMEOUT", "16", "", nullptr, 1,
+     31, Scope::kLocal, false,
+     "How long a NIC waits for an acknowledgement before it sends again: 4.096 us times 2 to this power."},
+    {Key::kIbRetryCnt, "ROCENANTE_IB_RETRY_CNT", ValueType::kInteger, "NCCL_IB_RETRY_CNT", "6", "", nullptr,
+     0, 7, Scope::kLocal, false,
+     "How often a NIC sends again before it gives the connection up. Soft RoCE takes 7 as never."},
 }};
 
 constexpr bool in_key_order() {

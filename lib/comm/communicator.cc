@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "lib/base/log.h"
+#include "lib/comm/identity.h"
 #include "lib/comm/topology.h"
 #include "lib/net/fork.h"
 #include "lib/net/wire.h"
@@ -23,24 +24,6 @@ std::uint32_t next_operator_range() {
   static std::atomic<std::uint32_t> made{0};
   const std::uint32_t range = made.fetch_add(1, std::memory_order_relaxed) % (1u << 14);
   return reduce::kNumOperators + range * static_cast<std::uint32_t>(kMostOperators);
-}
-
-std::string encode_identity(const HostIdentity& identity) {
-  net::WireWriter out;
-  out.string(identity.host_name).string(identity.boot_id);
-  out.integer(identity.process_nonce).integer(static_cast<std::uint64_t>(identity.pid));
-  out.string(identity.processors);
-  return out.take();
-}
-
-bool decode_identity(std::string_view bytes, HostIdentity* identity) {
-  net::WireReader in(bytes);
-  identity->host_name = in.string(kLongestText);
-  identity->boot_id = in.string(kLongestText);
-  identity->process_nonce = in.integer<std::uint64_t>();
-  identity->pid = static_cast<std::int64_t>(in.integer<std::uint64_t>());
-  identity->processors = in.string(kLongestText);
-  return in.complete();
 }
 
 }  // namespace
@@ -77,7 +60,8 @@ Status Communicator::initialise(const UniqueId& id) {
   const std::string world(reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size());
   register_driver(world, driver_);
 
-  const HostIdentity self = local_identity();
+  HostIdentity self = local_identity();
+  catalog_.look_around(config_, &self);
   const Status prepared = prepare();
   RCN_ASSIGN(
       const std::vector<std::string> identities,
@@ -101,16 +85,20 @@ Status Communicator::initialise(const UniqueId& id) {
              exchange(connected.ok() ? Result<std::string>(std::string()) : Result<std::string>(connected),
                       deadline));
   for (const auto& transport : transports_) RCN_TRY(transport->stop_serving(deadline));
+  const Status probed = probe(deadline);
+  RCN_TRY(exchange(probed.ok() ? Result<std::string>(std::string()) : Result<std::string>(probed), deadline)
+              .status());
 
   RCN_TRY(build_lane());
   neighbours_ = other_drivers(world, driver_);
   RCN_TRY(control_->start_events(this));
+  is_complete_ = true;
   for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
     if (transport_of_[peer] == nullptr) continue;
     if (Fd handle = transport_of_[peer]->process_handle(peer))
       RCN_TRY(control_->watch_process(peer, std::move(handle)));
   }
-  is_complete_ = true;
+  log_connections();
   log_info(rank_, "communicator of {} ranks: {} on this host, {} processors, reduction {}, transport {}",
            ranks_, ranks_on_host(rank_, identities_), processors_on_host(rank_, identities_),
            kernels_->target, ranks_ == 1 ? "self" : transport_names_[rank_ == 0 ? 1 : 0]);
@@ -133,6 +121,7 @@ Status Communicator::prepare() {
 Status Communicator::allocate() {
   transport_of_.assign(ranks_, nullptr);
   recv_index_.assign(ranks_, 0);
+  rails_.assign(ranks_, {});
   std::uint32_t received = 0;
   for (const char* const name : catalog_.names()) {
     if (std::find(transport_names_.begin(), transport_names_.end(), name) == transport_names_.end())
@@ -142,10 +131,13 @@ Status Communicator::allocate() {
       if (transport_names_[peer] != name) continue;
       transport_of_[peer] = transport.get();
       if (!transport->caps().maps_memory) recv_index_[peer] = received++;
+      if (transport->caps().has_rails)
+        rails_[peer] = fabric::rails_between(identities_[rank_].ports, identities_[peer].ports);
     }
     transports_.push_back(std::move(transport));
   }
-  geometry_ = protocol::Geometry{ranks_, 1, received, config_.integer(Key::kSlotBytes)};
+  const std::uint32_t rails = most_rails(config_.text(Key::kTransport), identities_);
+  geometry_ = protocol::Geometry{ranks_, rails, received, config_.integer(Key::kSlotBytes)};
   RCN_ASSIGN(inbox_, host_device().allocate_region(geometry_.inbox_bytes(), PeerAccess::kReadWrite));
   RCN_ASSIGN(outbox_, host_device().allocate_region(geometry_.outbox_bytes(), PeerAccess::kReadOnly));
   return {};
@@ -175,8 +167,8 @@ Result<std::vector<std::string>> Communicator::exchange(const Result<std::string
 // The payload is the blob of each transport, by name.
 Result<std::string> Communicator::open_transports() {
   RCN_TRY(allocate());
-  const TransportContext context{rank_,     ranks_, &config_, &control_->key(),
-                                 geometry_, inbox_, outbox_,  recv_index_};
+  const TransportContext context{rank_,   ranks_,      &config_, &control_->key(), geometry_, inbox_,
+                                 outbox_, recv_index_, rails_};
   net::WireWriter out;
   for (const auto& transport : transports_) {
     RCN_ASSIGN(const std::string blob, transport->open(context));
@@ -206,6 +198,23 @@ Status Communicator::connect_peers(const std::vector<std::string>& blobs, net::D
   return {};
 }
 
+// Rule 7 again: who finds a way closed says so to all.
+Status Communicator::probe(net::Deadline deadline) {
+  for (const auto& transport : transports_) RCN_TRY(transport->probe(deadline));
+  return {};
+}
+
+void Communicator::log_connections() const {
+  for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+    for (const fabric::Rail& rail : rails_[peer]) {
+      log_info(rank_, "rail to rank {}: {} ({}, GID {}) - {} ({}), which are in {}", peer,
+               fabric::port_name(rail.local), fabric::address_text(rail.local.gid), rail.local.gid_index,
+               fabric::port_name(rail.remote), fabric::address_text(rail.remote.gid),
+               fabric::subnet_text(rail.local));
+    }
+  }
+}
+
 // A peer whose puts arrive in our receive slots.
 void Communicator::link_unmapped(std::uint32_t peer) {
   protocol::PeerLink& link = links_[peer];
@@ -214,7 +223,12 @@ void Communicator::link_unmapped(std::uint32_t peer) {
         inbox_->address() + geometry_.signal_offset(parity, peer, 0));
     link.source[parity] = inbox_->address() + geometry_.recv_offset(parity, recv_index_[peer]);
   }
-  link.carries_tag = transport_of_[peer]->caps().carries_tag;
+  if (transport_of_[peer]->caps().carries_tag) {
+    for (std::uint64_t parity = 0; parity < protocol::kParities; ++parity) {
+      link.tag[parity] = &link.inbound[parity]->tag;
+    }
+  }
+  link.rails = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(rails_[peer].size()));
 }
 
 Status Communicator::build_lane() {
@@ -235,7 +249,9 @@ Status Communicator::build_lane() {
   piece_bytes_ = (all_mapped ? chunk : geometry_.slot_bytes) / 16 * 16;
   lane_.rank = rank_;
   lane_.ranks = ranks_;
-  lane_.rails = 1;
+  lane_.striped_bytes = config_.integer(Key::kStripeBytes);
+  lane_.tags_slots = std::any_of(transports_.begin(), transports_.end(),
+                                 [](const auto& transport) { return transport->caps().has_rails; });
   lane_.parts = 1;
   lane_.all_mapped = all_mapped;
   lane_.may_sleep = true;
@@ -263,7 +279,7 @@ void Communicator::leave() {
     waited_for[peer] = needed;
     any = any || needed;
   }
-  if (any && !abort_.raised()) {
+  if (any && is_complete_ && !abort_.raised()) {
     control_->wait_for_goodbyes(waited_for,
                                 net::Deadline::after_ns(config_.nanoseconds(Key::kGoodbyeTimeoutS)));
   }

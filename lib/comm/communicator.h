@@ -136,6 +136,8 @@ class Communicator final : private ControlListener {
   Status prepare();
   Status allocate();
   Result<std::string> open_transports();
+  Status probe(net::Deadline deadline);
+  void log_connections() const;
   Result<std::vector<std::string>> exchange(const Result<std::string>& own, net::Deadline deadline);
   void link_unmapped(std::uint32_t peer);
   Status build_lane();
@@ -193,6 +195,7 @@ class Communicator final : private ControlListener {
   bool puts_from_input_ = false;           // nobody maps our slots, and every transport reads anywhere
   std::vector<Transport*> transport_of_;   // per peer; null for self
   std::vector<std::uint32_t> recv_index_;  // per peer: its receive slot, if it has one
+  std::vector<std::vector<fabric::Rail>> rails_;  // per peer: where its transport has any
 
   std::vector<protocol::PeerLink> links_;
   protocol::Lane lane_{};
@@ -225,7 +228,7 @@ class Communicator final : private ControlListener {
   std::shared_ptr<Driver> driver_;
   std::vector<std::shared_ptr<Driver>> neighbours_;
   bool drivers_checked_ = false;
-  bool is_complete_ = false;  // every rank has said that it is connected
+  bool is_complete_ = false;  // initialised to the end
 };
 
 }  // namespace rocenante

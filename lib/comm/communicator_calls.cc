@@ -189,7 +189,7 @@ Status Communicator::finish_verdict(protocol::Verdict verdict, std::uint64_t epo
     case protocol::Verdict::kPending:
       return make_error(Code::kInternalError, "a pending operation was finished");
     case protocol::Verdict::kMismatch: {
-      const std::uint64_t tag = env_.load_relaxed(&links_[peer].inbound[epoch & 1]->tag);
+      const std::uint64_t tag = env_.load_relaxed(protocol::tag_of<HostEnv>(links_[peer], epoch));
       abort({protocol::AbortReason::kMismatch, peer, epoch},
             make_error(Code::kInvalidUsage, "{}, epoch {}: rank {} called {} where rank {} called {}",
                        collective_name(Collective::kAllReduce), epoch, peer, describe_tag(tag), rank_,
@@ -244,8 +244,8 @@ void Communicator::post_puts(std::uint64_t epoch, const protocol::Piece& piece) 
     puts_.clear();
     for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
       if (transport_of_[peer] != transport) continue;
-      puts_.push_back(
-          Put{peer, piece.from_input ? piece.input : lane_.send[epoch & 1], piece.bytes, epoch, piece.tag});
+      puts_.push_back(Put{peer, piece.from_input ? piece.input : lane_.send[epoch & 1], piece.bytes, epoch,
+                          piece.tag, protocol::lines_of(lane_, links_[peer], piece.bytes)});
     }
     if (Status status = transport->post(puts_); !status.ok()) {
       abort({protocol::AbortReason::kTransport, protocol::kNoPeer, epoch}, std::move(status));

@@ -76,6 +76,14 @@ class HostEnv {
 #endif
   }
 
+  // An acquire orders against other processors. What a NIC has written is ordered by a load barrier that
+  // covers devices.
+  void acquire_from_nic() const {
+#if defined(__aarch64__)
+    asm volatile("dmb oshld" ::: "memory");
+#endif
+  }
+
   // The words lie in memory shared between processes: no FUTEX_PRIVATE_FLAG.
   void wait(const std::uint32_t* word, std::uint32_t expected, std::uint64_t limit_ns) const {
     const timespec limit{static_cast<time_t>(limit_ns / 1'000'000'000u),

@@ -20,6 +20,10 @@ Result<std::vector<std::string>> choose_transports(const TransportCatalog& catal
                                                    std::string_view setting, std::uint32_t rank,
                                                    std::span<const HostIdentity> ranks);
 
+// The most rails that any two of the ranks may have, at least 1: the same on all ranks, also on those that
+// have none, since it decides where everybody's signals lie.
+std::uint32_t most_rails(std::string_view setting, std::span<const HostIdentity> ranks);
+
 // Ranks on the same host as `rank`, itself included.
 std::uint32_t ranks_on_host(std::uint32_t rank, std::span<const HostIdentity> ranks);
 

@@ -7,6 +7,9 @@
 //   inbox   the only remotely writable memory: one wake line, then signal[parity][source][rail], then
 //           recv[parity][i], a slot for each source whose send slots cannot be mapped here
 //   outbox  send[parity]: read by the NIC locally and mapped read-only by peers on the same host
+//
+// Before each slot stands the tag of the call it belongs to, in the last word of a page, so that a carrier
+// moves tag and payload in one piece and slots stay page-aligned.
 #pragma once
 
 #include <cstdint>
@@ -50,13 +53,21 @@ RCN_HD constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit)
   return (value + unit - 1) / unit * unit;
 }
 
+// The tag that stands before a slot.
+inline constexpr std::uint64_t kSlotTagBytes = sizeof(std::uint64_t);
+RCN_HD inline std::uint64_t* slot_tag(unsigned char* slot) {
+  return reinterpret_cast<std::uint64_t*>(slot - kSlotTagBytes);
+}
+
 struct Geometry {
   std::uint32_t ranks = 1;
   std::uint32_t rails = 1;
   std::uint32_t received = 0;  // sources with receive slots
   std::uint64_t slot_bytes = 0;
 
-  RCN_HD constexpr std::uint64_t slot_stride() const { return round_up(slot_bytes, kPageBytes); }
+  RCN_HD constexpr std::uint64_t slot_stride() const {
+    return kPageBytes + round_up(slot_bytes, kPageBytes);
+  }
 
   RCN_HD static constexpr std::uint64_t wake_offset() { return 0; }
   RCN_HD constexpr std::uint64_t signal_offset(std::uint64_t parity, std::uint32_t source,
@@ -68,13 +79,15 @@ struct Geometry {
   }
   // `index` counts the sources with receive slots below this one.
   RCN_HD constexpr std::uint64_t recv_offset(std::uint64_t parity, std::uint32_t index) const {
-    return signals_end() + (parity * received + index) * slot_stride();
+    return signals_end() + (parity * received + index) * slot_stride() + kPageBytes;
   }
   RCN_HD constexpr std::uint64_t inbox_bytes() const {
     return signals_end() + kParities * received * slot_stride();
   }
 
-  RCN_HD constexpr std::uint64_t send_offset(std::uint64_t parity) const { return parity * slot_stride(); }
+  RCN_HD constexpr std::uint64_t send_offset(std::uint64_t parity) const {
+    return parity * slot_stride() + kPageBytes;
+  }
   RCN_HD constexpr std::uint64_t outbox_bytes() const { return kParities * slot_stride(); }
 };
 

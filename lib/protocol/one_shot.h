@@ -105,6 +105,7 @@ class OneShot {
         exchange_.puts_from_input || (piece_.in_line && lane_.all_mapped && !Combiner::kStagesOwn);
     if (piece_.bytes != 0 && !read_in_place && !unread) stage_part();
     if (all_staged() && group_.id() == 0) {
+      if (lane_.tags_slots) env_.store_relaxed(slot_tag(lane_.send[parity_of<Env>(epoch_)]), piece_.tag);
       publish(env_, lane_, epoch_, piece_);
       port_.post(lane_, epoch_, piece_);
     }
@@ -131,7 +132,7 @@ class OneShot {
 
   RCN_HD Verdict wait() {
     Verdict verdict = Verdict::kPending;
-    if (group_.id() == 0) verdict = poll(env_, lane_, epoch_, exchange_.tag, wait_);
+    if (group_.id() == 0) verdict = poll(env_, lane_, epoch_, piece_, wait_);
     verdict = group_.broadcast(verdict);  // uniform before any barrier (failure rule 2)
     if constexpr (Env::kMutation == Mutation::kAdvanceOnAbort) {
       if (verdict == Verdict::kAborted && group_.id() == 0) advance(env_, lane_, epoch_);

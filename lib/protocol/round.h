@@ -2,7 +2,8 @@
 //
 // One round: stage, publish, wait for every signal, combine, advance. One text for CPU, GPU and the
 // interleaving model, templated over
-//   Env    load_acquire, load_relaxed, store_release, store_relaxed, fetch_add, copy, fence, wait, notify;
+//   Env    load_acquire, load_relaxed, store_release, store_relaxed, fetch_add, copy, fence, wait, notify,
+//          acquire_from_nic (orders what follows after the acquire of a word that a NIC wrote);
 //   every access
 //          to memory that somebody else also touches goes through it, so that the model can take each as a
 //          step
@@ -30,7 +31,8 @@ struct PeerLink {
   const SignalLine* inbound[kParities];    // its lines in ours; one, or `rails` in a row if not mapped
   const unsigned char* source[kParities];  // its payload: its mapped send slots, or our receive slots
   WakeLine* wake;                          // its wake line; null where it cannot be mapped
-  bool carries_tag;                        // not mapped, and its transport brings the tag all the same
+  const std::uint64_t* tag[kParities];  // not mapped: where its call's tag is; null where none is carried
+  std::uint32_t rails;                  // not mapped: the most lines that carry one round
 };
 
 // Counts arrivals of the groups that share a round. Monotonic like everything else: after its round k it
@@ -48,11 +50,12 @@ struct alignas(kLineBytes) ArrivalCounter {
 struct Lane {
   std::uint32_t rank;
   std::uint32_t ranks;
-  std::uint32_t rails;
-  std::uint32_t parts;  // groups that share each round
-  bool all_mapped;      // every member has an outbound line
-  bool may_sleep;       // members may sleep on their wake lines
-  PeerLink* peers;      // [ranks]; the own entry is unused
+  std::uint32_t parts;          // groups that share each round
+  std::uint64_t striped_bytes;  // payloads of at least so many bytes take all rails of a carried member
+  bool all_mapped;              // every member has an outbound line
+  bool tags_slots;              // a carrier moves the tag that stands before a slot
+  bool may_sleep;               // members may sleep on their wake lines
+  PeerLink* peers;              // [ranks]; the own entry is unused
   unsigned char* send[kParities];
   std::uint64_t* epoch;             // last completed round; private memory
   const std::uint64_t* abort_word;  // private memory
@@ -87,6 +90,19 @@ RCN_HD constexpr std::uint64_t line_of(std::uint64_t epoch) {
   if constexpr (Env::kMutation == Mutation::kOneSignalLine || Env::kMutation == Mutation::kEquality)
     return 0;
   return parity_of<Env>(epoch);
+}
+
+// How many lines of a carried member announce `bytes` of its payload, and so over how many rails it goes. A
+// payload on one rail is announced by the first line, whichever rail it takes.
+RCN_HD inline std::uint32_t lines_of(const Lane& lane, const PeerLink& link, std::uint64_t bytes) {
+  return bytes >= lane.striped_bytes ? link.rails : 1;
+}
+
+// Where the tag of what a member has published in `epoch` is; null where its carrier brings none.
+template <class Env>
+RCN_HD const std::uint64_t* tag_of(const PeerLink& link, std::uint64_t epoch) {
+  if (link.outbound[0] != nullptr) return &link.inbound[line_of<Env>(epoch)]->tag;
+  return link.tag[parity_of<Env>(epoch)];
 }
 
 // How many rounds the staging counter of `epoch` has counted, with this one.
@@ -151,14 +167,15 @@ RCN_HD void publish(Env& env, const Lane& lane, std::uint64_t epoch, const Piece
 // Otherwise `state.next` is a member that is still missing. An abort is seen only while something is
 // missing: a round past its verdict finishes (failure rule 3).
 template <class Env>
-RCN_HD Verdict poll(Env& env, const Lane& lane, std::uint64_t epoch, std::uint64_t tag, WaitState& state) {
+RCN_HD Verdict poll(Env& env, const Lane& lane, std::uint64_t epoch, const Piece& piece, WaitState& state) {
   const std::uint64_t line = line_of<Env>(epoch);
   while (state.next < lane.ranks) {
     const std::uint32_t peer = state.next;
     if (peer != lane.rank) {
       const PeerLink& link = lane.peers[peer];
       const bool mapped = link.outbound[line] != nullptr;
-      while (state.rail < (mapped ? 1 : lane.rails)) {  // stores take no rails
+      const std::uint32_t lines = mapped ? 1 : lines_of(lane, link, piece.bytes);  // stores take no rails
+      while (state.rail < lines) {
         const SignalLine* const signal = link.inbound[line] + state.rail;
         std::uint64_t seen;
         if constexpr (Env::kMutation == Mutation::kRelaxedSignal) {
@@ -171,10 +188,12 @@ RCN_HD Verdict poll(Env& env, const Lane& lane, std::uint64_t epoch, std::uint64
                       Env::kMutation == Mutation::kEqualityTwoLines)
           there = seen == epoch;
         if (!there) return env.load_acquire(lane.abort_word) != 0 ? Verdict::kAborted : Verdict::kPending;
+        if (!mapped) env.acquire_from_nic();
+        // With the first line: who makes another call may send fewer.
+        const std::uint64_t* const tag = state.rail == 0 ? tag_of<Env>(link, epoch) : nullptr;
+        if (tag != nullptr && env.load_relaxed(tag) != piece.tag) return Verdict::kMismatch;
         ++state.rail;
       }
-      if ((mapped || link.carries_tag) && env.load_relaxed(&link.inbound[line]->tag) != tag)
-        return Verdict::kMismatch;
     }
     state.rail = 0;
     ++state.next;

@@ -42,7 +42,7 @@ bool contains(std::string_view whole, std::string_view part) {
 struct Node {
   Node(std::uint32_t rank, std::uint32_t ranks, const net::SecretKey& key, const Config& settings) {
     protocol::Geometry geometry{ranks, 1, ranks - 1, std::uint64_t{1} << 20};
-    context = {rank, ranks, &settings, &key, geometry, nullptr, nullptr, {}};
+    context = {rank, ranks, &settings, &key, geometry, nullptr, nullptr, {}, {}};
     for (std::uint32_t peer = 0, next = 0; peer < ranks; ++peer)
       context.recv_index.push_back(peer == rank ? 0 : next++);
     context.inbox = host_device().allocate_region(geometry.inbox_bytes(), PeerAccess::kReadWrite).take();

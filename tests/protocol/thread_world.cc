@@ -49,15 +49,18 @@ void ThreadWorld::link(std::uint32_t rank) {
       link.inbound[parity] = line(rank, peer, parity);
       link.source[parity] =
           near ? ranks_[peer]->outbox.get() + geometry(peer).send_offset(parity) : slot(rank, peer, parity);
+      link.tag[parity] = near ? nullptr : protocol::slot_tag(slot(rank, peer, parity));
     }
+    link.rails = 1;
     link.wake = config_.sleeps ? reinterpret_cast<protocol::WakeLine*>(ranks_[peer]->inbox.get()) : nullptr;
   }
   unsigned char* const outbox = mine.outbox.get();
   mine.lane = {rank,
                config_.ranks,
-               1,
                config_.parts,
+               0,
                all_mapped,
+               !all_mapped,
                config_.sleeps,
                mine.links.data(),
                {outbox + geometry(rank).send_offset(0), outbox + geometry(rank).send_offset(1)},
@@ -72,7 +75,8 @@ void ThreadWorld::put(std::uint32_t from, std::uint32_t to, std::uint64_t epoch,
   const unsigned char* const source = ranks_[from]->lane.send[parity];
   unsigned char* const target = slot(to, from, parity);
   const std::uint64_t half = bytes / 2;
-  std::memcpy(target, source, half);
+  const std::uint64_t tag = protocol::kSlotTagBytes;
+  std::memcpy(target - tag, source - tag, tag + half);
   sched_yield();
   std::memcpy(target + half, source + half, bytes - half);
   HostEnv().store_release(&line(to, from, parity)->epoch, epoch);

@@ -49,7 +49,7 @@ class FaultyTransport final : public Transport {
   }
 
   const char* name() const override { return kNames[0]; }
-  TransportCaps caps() const override { return {false, false, true}; }
+  TransportCaps caps() const override { return {.needs_goodbye = true}; }
 
   Result<std::string> open(const TransportContext& context) override {
     context_ = context;

@@ -113,6 +113,18 @@ TEST_CASE("options win over the environment, the environment over NCCL's variabl
   CHECK(config.source(Key::kSocketIfname) == "options");
 }
 
+TEST_CASE("integers of NCCL's variables may be hexadecimal, as NCCL reads them; ours may not") {
+  Environment environment;
+  environment.set("NCCL_IB_TC", "0x6A");
+  CHECK(loaded().integer(Key::kIbTc) == 106);
+  environment.set("NCCL_IB_TC", "0x100");
+  CHECK(contains(refusal(), "ROCENANTE_IB_TC='0x100' (NCCL_IB_TC)"));
+  environment.set("NCCL_IB_TC", "0x6g");
+  CHECK(contains(refusal(), "ROCENANTE_IB_TC='0x6g' (NCCL_IB_TC)"));
+  environment.set("ROCENANTE_IB_TC", "0x6a");
+  CHECK(contains(refusal(), "ROCENANTE_IB_TC='0x6a' (environment)"));
+}
+
 TEST_CASE("an option that is good does not hide a variable that is bad") {
   Environment environment;
   environment.set("ROCENANTE_SLOT_BYTES", "many");

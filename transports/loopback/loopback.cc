@@ -59,7 +59,7 @@ class LoopbackTransport final : public Transport {
   }
 
   const char* name() const override { return "loopback"; }
-  TransportCaps caps() const override { return {true, true, false}; }
+  TransportCaps caps() const override { return {.maps_memory = true, .carries_inline = true}; }
 
   Result<std::string> open(const TransportContext& context) override {
     context_ = context;

@@ -25,7 +25,7 @@ Fd open_pidfd(pid_t pid) {
 class ShmTransport final : public Transport {
  public:
   const char* name() const override { return "shm"; }
-  TransportCaps caps() const override { return {true, true, false}; }
+  TransportCaps caps() const override { return {.maps_memory = true, .carries_inline = true}; }
 
   Result<std::string> open(const TransportContext& context) override {
     context_ = context;

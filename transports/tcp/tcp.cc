@@ -26,7 +26,9 @@ constexpr int kEventsAtOnce = 64;
 class TcpTransport final : public Transport {
  public:
   const char* name() const override { return "tcp"; }
-  TransportCaps caps() const override { return {false, false, true, true, true}; }
+  TransportCaps caps() const override {
+    return {.needs_goodbye = true, .carries_tag = true, .reads_anywhere = true};
+  }
 
   Result<std::string> open(const TransportContext& context) override;
   Status connect(std::uint32_t peer, std::string_view blob, net::Deadline deadline,

@@ -247,8 +247,11 @@ class Nic final : public Program {
     for (std::uint64_t epoch = stage + 1; epoch <= world_.rounds().size(); ++epoch) {
       env.await(&queue.posted, epoch);
       move_payload(machine, epoch);
-      const std::uint64_t line = protocol::line_of<Env<kMutant>>(epoch);
-      env.store_release(&world_.line(to_, from_, line, rail_)->epoch, epoch);
+      if (carries(epoch)) {
+        const std::uint64_t line = protocol::line_of<Env<kMutant>>(epoch);
+        const bool all = world_.striped(world_.rounds()[epoch - 1]);
+        env.store_release(&world_.line(to_, from_, line, all ? rail_ : 0)->epoch, epoch);
+      }
       if (world_.scenario().loses_completion && from_ == 0 && epoch == world_.rounds().size()) return;
       // In the same step: only the sender's end of operation waits for it, and may do so longer.
       env.store_release(&queue.completed, epoch, true);
@@ -257,15 +260,27 @@ class Nic final : public Program {
   }
 
  private:
+  // A round that takes one rail takes the last: its line then is not that of its rail.
+  bool carries(std::uint64_t epoch) const {
+    return rail_ + 1 == world_.scenario().rails || world_.striped(world_.rounds()[epoch - 1]);
+  }
+
   void move_payload(Machine& machine, std::uint64_t epoch) {
+    if (!carries(epoch)) return;
     const Round& round = world_.rounds()[epoch - 1];
     const std::uint64_t parity = protocol::parity_of<Env<kMutant>>(epoch);
     const unsigned char* const source = world_.scenario().user_buffer
                                             ? world_.input(from_, round.operation) + round.offset
                                             : world_.rank(from_).lane.send[parity];
     unsigned char* const slot = world_.recv_slot(to_, from_, parity);
-    std::uint64_t begin, end;
-    protocol::range_of(rail_, world_.scenario().rails, 0, round.bytes, begin, end);
+    std::uint64_t begin = 0, end = round.bytes;
+    if (world_.striped(round))
+      protocol::range_of(rail_, world_.scenario().rails, 0, round.bytes, begin, end);
+    // With the payload's beginning, or alone.
+    if (world_.scenario().tagged && (rail_ == 0 || !world_.striped(round))) {
+      machine.access({Kind::kMove, machine.locate(slot - protocol::kSlotTagBytes),
+                      machine.locate(source - protocol::kSlotTagBytes)});
+    }
     // Noticing the post goes with the first word: nobody sees it, and it could be noticed later instead.
     for (std::uint64_t at = begin; at < end; at += sizeof(Word)) {
       machine.access({Kind::kMove, machine.locate(slot + at), machine.locate(source + at), 0, at == begin});

@@ -10,7 +10,7 @@ using protocol::kLineBytes;
 using protocol::kPageBytes;
 using protocol::kParities;
 
-constexpr std::uint64_t kWorldBytes = 128 * kPageBytes;
+constexpr std::uint64_t kWorldBytes = 256 * kPageBytes;
 constexpr std::uint8_t kNeverFreed = 255;
 
 std::string text(std::uint64_t number) {
@@ -100,6 +100,9 @@ void World::lay_out(std::uint32_t rank) {
     if (scenario_.user_buffer) break;
     words(mine.outbox + geometry(rank).send_offset(parity), piece_bytes(), Use::kShared,
           static_cast<std::uint8_t>(rank), who + ".send" + text(parity));
+    if (!scenario_.tagged) continue;
+    words(mine.outbox + geometry(rank).send_offset(parity) - protocol::kSlotTagBytes, sizeof(Word),
+          Use::kShared, static_cast<std::uint8_t>(rank), who + ".sendtag" + text(parity));
   }
   lay_out_private(rank);
 }
@@ -127,8 +130,11 @@ void World::lay_out_inbox(std::uint32_t rank) {
         words(signal->payload + protocol::inline_offset(piece_bytes()), piece_bytes(), Use::kShared, region,
               from + ".line");
       }
-      if (!near)
-        words(recv_slot(rank, source, parity), piece_bytes(), Use::kShared, region, from + ".recv");
+      if (near) continue;
+      words(recv_slot(rank, source, parity), piece_bytes(), Use::kShared, region, from + ".recv");
+      if (!scenario_.tagged) continue;
+      words(recv_slot(rank, source, parity) - protocol::kSlotTagBytes, sizeof(Word), Use::kShared, region,
+            from + ".recvtag");
     }
   }
 }
@@ -195,14 +201,17 @@ void World::link(std::uint32_t rank) {
                             : scenario_.user_buffer
                                 ? ranks_[peer].input
                                 : ranks_[peer].outbox + geometry(peer).send_offset(parity);
+      if (scenario_.tagged && !near) link.tag[parity] = protocol::slot_tag(recv_slot(rank, peer, parity));
     }
+    link.rails = scenario_.rails;
     link.wake = scenario_.sleeps ? reinterpret_cast<protocol::WakeLine*>(ranks_[peer].inbox) : nullptr;
   }
   mine.lane = {rank,
                scenario_.ranks,
-               scenario_.rails,
                parts_of(rank),
+               scenario_.striped_words * sizeof(Word),
                all_mapped,
+               scenario_.tagged && !all_mapped,
                scenario_.sleeps,
                mine.links,
                {mine.outbox + geometry(rank).send_offset(0), mine.outbox + geometry(rank).send_offset(1)},

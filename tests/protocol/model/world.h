@@ -75,6 +75,7 @@ class World {
   }
   std::uint64_t operation_bytes() const { return scenario_.words * sizeof(Word); }
   std::uint64_t piece_bytes() const { return operation_bytes() / scenario_.pieces; }
+  bool striped(const Round& round) const { return round.bytes >= scenario_.striped_words * sizeof(Word); }
 
   QueuePair& queue(std::uint32_t from, std::uint32_t to, std::uint32_t rail) {
     return ranks_[from].queues[to * scenario_.rails + rail];

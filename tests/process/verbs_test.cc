@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Communicators whose ranks, threads of this process, reach each other through adapters that are made up.
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lib/comm/communicator.h"
+#include "lib/comm/topology.h"
+#include "lib/comm/unique_id.h"
+#include "tests/support/catch.h"
+#include "tests/support/fake_verbs.h"
+#include "tests/support/sysfs_tree.h"
+#include "transports/verbs/verbs.h"
+
+namespace {
+
+using rocenante::AllReduceCall;
+using rocenante::Communicator;
+using rocenante::Config;
+using rocenante::HostIdentity;
+using rocenante::Result;
+using rocenante::Status;
+using rocenante::UniqueId;
+using rocenante::fabric::Port;
+using rocenante::reduce::DataType;
+using rocenante::test::FakeVerbs;
+using rocenante::test::SysfsTree;
+
+std::vector<Port> ports_of(const std::string& fixture) {
+  const SysfsTree tree(fixture);
+  Result<rocenante::fabric::Fabric> found = rocenante::fabric::discover(tree.root(), tree.addresses(), {});
+  REQUIRE(found.ok());
+  return found.take().ports;
+}
+
+// What one rank sees: the ports of its own host.
+class Catalog final : public rocenante::TransportCatalog {
+ public:
+  Catalog(std::vector<Port> ports, std::uint32_t host) : ports_(std::move(ports)), host_(host) {}
+
+  std::span<const char* const> names() const override { return kNames; }
+  void look_around(const Config&, HostIdentity* identity) const override {
+    identity->ports = ports_;
+    identity->boot_id = "host " + std::to_string(host_);
+  }
+  bool reachable(std::string_view, const HostIdentity& a, const HostIdentity& b) const override {
+    return rocenante::fabric::have_rail(a.ports, b.ports);
+  }
+  Result<std::unique_ptr<rocenante::Transport>> make(std::string_view) const override {
+    FakeVerbs::set_host(host_);
+    return rocenante::make_verbs_transport(&FakeVerbs::api());
+  }
+
+ private:
+  static constexpr const char* kNames[] = {"verbs"};
+  const std::vector<Port> ports_;
+  const std::uint32_t host_;
+};
+
+// What each rank's body returned; initialisation errors count as results. `hosts` has the ports of each
+// rank's host.
+template <class Body>
+std::vector<Status> run(FakeVerbs& verbs, const std::vector<std::vector<Port>>& hosts,
+                        const std::string& options, Body body) {
+  Result<Config> config = Config::load(
+      "ROCENANTE_SOCKET_IFNAME==lo;ROCENANTE_SLOT_BYTES=4096;ROCENANTE_GOODBYE_TIMEOUT_S=60;" + options);
+  REQUIRE(config.ok());
+  Result<UniqueId> id = rocenante::create_unique_id(config.value());
+  REQUIRE(id.ok());
+  const auto ranks = static_cast<std::uint32_t>(hosts.size());
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) verbs.add_host(rank, hosts[rank]);
+  std::vector<Status> results(ranks);
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const Catalog catalog(hosts[rank], rank);
+      Result<std::unique_ptr<Communicator>> comm =
+          Communicator::create(id.value(), rank, ranks, config.value(), catalog);
+      results[rank] = comm.ok() ? body(*comm.value()) : comm.status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(verbs.alive() == 0);
+  CHECK(verbs.overruns() == 0);
+  return results;
+}
+
+// Sums of small integers; every call and rank has its own values.
+Status sum_call(Communicator& comm, int call, std::size_t count) {
+  std::vector<std::uint32_t> data(count);
+  const auto base = [&](std::size_t i) { return i * 31 + static_cast<std::size_t>(call) * 1000; };
+  for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<std::uint32_t>(base(i) + comm.rank() * 7);
+  RCN_TRY(comm.all_reduce(AllReduceCall{data.data(), data.data(), count, DataType::kUint32, 0}));
+  const std::size_t n = comm.ranks();
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto want = static_cast<std::uint32_t>(n * base(i) + 7 * n * (n - 1) / 2);
+    if (data[i] != want) {
+      return rocenante::make_error(rocenante::Code::kInternalError, "call {} element {}: {} instead of {}",
+                                   call, i, data[i], want);
+    }
+  }
+  return {};
+}
+
+// Sizes from nothing to several rounds, with and without the line's inline payload.
+Status sum_calls(Communicator& comm, int calls) {
+  constexpr std::size_t kCounts[] = {1, 28, 29, 100, 1024, 1025, 2500, 0, 511, 513};
+  for (int call = 0; call < calls; ++call) RCN_TRY(sum_call(comm, call, kCounts[call % 10]));
+  return {};
+}
+
+void require_all_ok(const std::vector<Status>& results) {
+  for (const Status& status : results) {
+    INFO(status.text());
+    REQUIRE(status.ok());
+  }
+}
+
+bool contains(const std::string& whole, const std::string& part) {
+  return whole.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("All-reduces over RDMA are right: ranks, rails, both signals, late and torn reads") {
+  const auto ranks = GENERATE(2u, 3u, 4u);
+  const auto rails = GENERATE(1u, 2u);
+  const std::string signal = GENERATE("write", "imm");
+  INFO(ranks << " ranks, " << rails << " rails, ROCENANTE_SIGNAL=" << signal);
+  std::vector<Port> ports = ports_of("soft");
+  ports.resize(rails);
+  FakeVerbs verbs;
+  verbs.set_delay(ranks == 3 ? 90 : 30);
+  require_all_ok(run(verbs, std::vector(ranks, ports),
+                     "ROCENANTE_STRIPE_BYTES=2048;ROCENANTE_SIGNAL=" + signal,
+                     [](Communicator& comm) { return sum_calls(comm, 30); }));
+  CHECK((verbs.immediates() != 0) == (signal == "imm"));
+  for (const Port& port : ports) CHECK(verbs.writes_over(port.gid) != 0);
+}
+
+TEST_CASE("three hosts in a triangle use the two rails of each cable") {
+  FakeVerbs verbs;
+  const std::vector<std::vector<Port>> hosts = {ports_of("triangle-0"), ports_of("triangle-1"),
+                                                ports_of("triangle-2")};
+  require_all_ok(run(verbs, hosts, "ROCENANTE_STRIPE_BYTES=1K",
+                     [](Communicator& comm) { return sum_calls(comm, 20); }));
+  for (const auto& ports : hosts) {
+    for (const Port& port : ports) CHECK(verbs.writes_over(port.gid) != 0);
+  }
+}
+
+TEST_CASE(
+    "Ranks that call different things over RDMA are told so, also when one stripes and the other does "
+    "not") {
+  FakeVerbs verbs;
+  const auto odd = GENERATE(std::size_t{99}, std::size_t{1000});
+  const std::vector<Status> results =
+      run(verbs, std::vector(2, ports_of("soft")), "ROCENANTE_STRIPE_BYTES=1K", [&](Communicator& comm) {
+        RCN_TRY(sum_calls(comm, 5));
+        return sum_call(comm, 5, comm.rank() == 1 ? odd : 100);
+      });
+  for (const Status& status : results) {
+    INFO(status.text());
+    CHECK(status.code() == rocenante::Code::kInvalidUsage);
+    CHECK(contains(status.text(), "all_reduce of " + std::to_string(odd) + " uint32 sum"));
+  }
+}
+
+TEST_CASE("A cable that is not where the addresses say is named at initialisation, by every rank") {
+  FakeVerbs verbs;
+  verbs.cut(rocenante::test::gid_of("192.168.101.2"));
+  const std::vector<Status> results =
+      run(verbs, {ports_of("spark-one-cable-1"), ports_of("spark-one-cable-2")}, "",
+          [](Communicator&) { return Status(); });
+  for (const Status& status : results) {
+    INFO(status.text());
+    CHECK_FALSE(status.ok());
+    CHECK(contains(status.text(), "roceP2p1s0f0:1 (192.168.101."));
+    CHECK(contains(status.text(), "transport retry counter exceeded"));
+  }
+}
+
+TEST_CASE("A rail that fails between calls is an error on every rank that names rail and peer") {
+  FakeVerbs verbs;
+  const std::vector<Status> results =
+      run(verbs, std::vector(3, ports_of("soft")), "ROCENANTE_STRIPE_BYTES=16", [&](Communicator& comm) {
+        for (int call = 0; call < 1000; ++call) {
+          if (call == 5 && comm.rank() == 0) verbs.cut(rocenante::test::gid_of("10.77.1.1"));
+          RCN_TRY(sum_call(comm, call, 100));
+        }
+        return Status();
+      });
+  for (const Status& status : results) {
+    INFO(status.text());
+    CHECK_FALSE(status.ok());
+    CHECK(contains(status.text(), "rxe1:1 (10.77.1.1) to rank "));
+    CHECK(contains(status.text(), "transport retry counter exceeded"));
+  }
+}
+
+TEST_CASE("Ranks may leave one after the other") {
+  FakeVerbs verbs;
+  const std::string signal = GENERATE("write", "imm");
+  require_all_ok(
+      run(verbs, std::vector(3, ports_of("soft")), "ROCENANTE_SIGNAL=" + signal, [](Communicator& comm) {
+        RCN_TRY(sum_calls(comm, 3));
+        // Those that go early have said goodbye when the last one looks.
+        for (std::uint32_t turn = 0; turn < comm.rank() * 100; ++turn) std::this_thread::yield();
+        return Status();
+      }));
+}
+
+TEST_CASE("Hosts whose ports share no subnet are told what each has") {
+  FakeVerbs verbs;
+  const std::vector<Status> results = run(verbs, {ports_of("soft"), ports_of("spark-one-cable-1")}, "",
+                                          [](Communicator&) { return Status(); });
+  for (const Status& status : results) {
+    CHECK(status.code() == rocenante::Code::kInvalidUsage);
+    CHECK(contains(status.text(),
+                   "RDMA ports of rank 0: rxe0:1 in 10.77.0.0/24, rxe1:1 in 10.77.1.0/24; of rank 1: "
+                   "roceP2p1s0f0:1 in 192.168.101.0/24, rocep1s0f0:1 in 192.168.100.0/24"));
+  }
+}
+
+TEST_CASE("Settings that name ports badly are an error as soon as a pair of ranks would need them") {
+  HostIdentity a, b;
+  a.boot_id = b.boot_id = "one";
+  a.process_nonce = 1;
+  b.process_nonce = 2;
+  b.ports_error = "NCCL_IB_HCA lists 'mlx9'";
+  const auto chosen = [&](const char* setting) {
+    const HostIdentity ranks[] = {a, b};
+    const auto names = rocenante::choose_transports(rocenante::builtin_transports(), setting, 0, ranks);
+    return names.ok() ? names.value().at(1) : names.status().text();
+  };
+  CHECK(chosen("auto") == "shm");
+  CHECK(contains(chosen("verbs"), "rank 1 (): NCCL_IB_HCA lists 'mlx9'"));
+  b.boot_id = "two";
+  CHECK(contains(chosen("auto"), "rank 1 (): NCCL_IB_HCA lists 'mlx9'"));
+}
+
+TEST_CASE("Where signals lie depends on what all ranks have, not on one rank's own peers") {
+  HostIdentity ranks[3];
+  ranks[0].boot_id = ranks[1].boot_id = "one";
+  ranks[2].boot_id = "two";
+  ranks[0].ports = ranks[2].ports = ports_of("soft");
+  CHECK(rocenante::most_rails("auto", ranks) == 2);
+  ranks[2].boot_id = "one";
+  CHECK(rocenante::most_rails("auto", ranks) == 1);
+  CHECK(rocenante::most_rails("verbs", ranks) == 2);
+  ranks[0].ports.resize(20);
+  CHECK(rocenante::most_rails("verbs", ranks) == rocenante::fabric::kMostRails);
+}
+
+TEST_CASE("Within one host shm comes first and verbs can be forced; between hosts verbs is found") {
+  HostIdentity a, b;
+  a.boot_id = b.boot_id = "one";
+  a.process_nonce = b.process_nonce = 1;
+  a.ports = b.ports = ports_of("soft");
+  const auto chosen = [&](const char* setting) {
+    const HostIdentity ranks[] = {a, b};
+    const auto names = rocenante::choose_transports(rocenante::builtin_transports(), setting, 0, ranks);
+    return names.ok() ? names.value().at(1) : names.status().text();
+  };
+  CHECK(chosen("auto") == "loopback");
+  CHECK(chosen("verbs") == "verbs");
+  b.process_nonce = 2;
+  CHECK(chosen("auto") == "shm");
+  CHECK(chosen("verbs") == "verbs");
+  b.boot_id = "two";
+  CHECK(chosen("auto") == "verbs");
+}

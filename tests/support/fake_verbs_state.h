@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Inside fake_verbs.cc: the objects that the made-up adapters hand out, and how packets move between them.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "tests/support/fake_verbs.h"
+
+namespace rocenante::test {
+
+struct FakeContext : ibv_context {
+  FakeDevice facts;
+};
+struct FakeDomain : ibv_pd {};
+struct FakeRegion : ibv_mr {
+  int access = 0;
+};
+struct FakeQueue : ibv_cq {
+  std::deque<ibv_wc> entries;
+  std::size_t capacity = 0;
+};
+
+struct Packet {
+  ibv_send_wr request{};
+  ibv_sge memory{};
+  std::vector<unsigned char> data;  // of an inline request
+};
+
+struct FakePair : ibv_qp {
+  FakeDevice facts;
+  FakeQueue* completions = nullptr;
+  ibv_qp_cap limits{};
+  ibv_qp_attr attributes{};
+  std::deque<Packet> sends;
+  std::deque<std::uint64_t> receives;
+  std::uint64_t held = 0;  // requests whose place in the queue is not free again
+  bool error = false;
+  std::vector<std::string>* log = nullptr;
+};
+
+struct FakeVerbs::State {
+  std::recursive_mutex mutex;
+  std::map<std::uint32_t, std::vector<std::unique_ptr<ibv_device>>> devices;
+  std::map<const ibv_device*, FakeDevice> facts;
+  std::map<std::uint32_t, FakePair*> pairs;
+  std::set<FakeRegion*> regions;
+  std::set<fabric::Gid> cut;
+  std::map<fabric::Gid, std::uint64_t> writes;
+  std::deque<std::vector<std::string>> logs;
+  std::mt19937 random{1};
+  std::uint32_t delay_percent = 30;
+  std::uint64_t calls = 0, failing_call = 0, most_queued = 0, overruns = 0, immediates = 0;
+  int error = 0;
+  std::int64_t alive = 0;
+  std::uint32_t next_number = 17;
+
+  // Counts a call that can fail; whether this one does.
+  bool fails() {
+    if (++calls != failing_call) return false;
+    errno = error;
+    return true;
+  }
+
+  void complete(FakePair& pair, std::uint64_t id, ibv_wc_status status, ibv_wc_opcode opcode,
+                std::uint32_t immediate) {
+    FakeQueue& queue = *pair.completions;
+    if (queue.entries.size() >= queue.capacity) ++overruns;
+    ibv_wc done{};
+    done.wr_id = id;
+    done.status = status;
+    done.opcode = opcode;
+    done.qp_num = pair.qp_num;
+    done.imm_data = immediate;
+    queue.entries.push_back(done);
+  }
+
+  void break_pair(FakePair& pair) {
+    pair.error = true;
+    for (const Packet& packet : pair.sends)
+      complete(pair, packet.request.wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RDMA_WRITE, 0);
+    for (const std::uint64_t id : pair.receives) complete(pair, id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0);
+    pair.sends.clear();
+    pair.receives.clear();
+  }
+
+  FakePair* other_end(const FakePair& pair) {
+    const auto found = pairs.find(pair.attributes.dest_qp_num);
+    if (found == pairs.end()) return nullptr;
+    FakePair& there = *found->second;
+    fabric::Gid target{};
+    std::memcpy(target.data(), pair.attributes.ah_attr.grh.dgid.raw, target.size());
+    const bool right = there.facts.gid == target && there.attributes.dest_qp_num == pair.qp_num &&
+                       there.attributes.rq_psn == pair.attributes.sq_psn &&
+                       there.attributes.path_mtu == pair.attributes.path_mtu && !there.error &&
+                       !cut.contains(target) && !cut.contains(pair.facts.gid);
+    const bool ready = there.state == IBV_QPS_RTR || there.state == IBV_QPS_RTS;
+    return right && ready ? &there : nullptr;
+  }
+
+  const unsigned char* source_of(const FakePair& pair, const Packet& packet) const {
+    if (!packet.data.empty()) return packet.data.data();
+    for (const FakeRegion* region : regions) {
+      const auto begin = reinterpret_cast<std::uintptr_t>(region->addr);
+      if (region->lkey == packet.memory.lkey && region->pd == pair.pd && packet.memory.addr >= begin &&
+          packet.memory.addr + packet.memory.length <= begin + region->length) {
+        return reinterpret_cast<const unsigned char*>(packet.memory.addr);
+      }
+    }
+    return nullptr;
+  }
+
+  bool may_write(const FakePair& there, const ibv_send_wr& request, std::uint32_t bytes) const {
+    return std::any_of(regions.begin(), regions.end(), [&](const FakeRegion* region) {
+      const auto begin = reinterpret_cast<std::uintptr_t>(region->addr);
+      return region->rkey == request.wr.rdma.rkey && region->pd == there.pd &&
+             (region->access & IBV_ACCESS_REMOTE_WRITE) != 0 &&
+             (there.attributes.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0 &&
+             request.wr.rdma.remote_addr >= begin &&
+             request.wr.rdma.remote_addr + bytes <= begin + region->length;
+    });
+  }
+
+  static void write(std::uint64_t to, const unsigned char* from, std::uint32_t bytes) {
+    if (bytes == sizeof(std::uint64_t) && to % sizeof(std::uint64_t) == 0) {
+      std::uint64_t word;
+      std::memcpy(&word, from, sizeof word);
+      __atomic_store_n(reinterpret_cast<std::uint64_t*>(to), word, __ATOMIC_RELEASE);
+      return;
+    }
+    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  }
+
+  // Moves the first request of a queue pair; false if it has to wait.
+  bool move(FakePair& pair) {
+    const Packet packet = pair.sends.front();
+    const ibv_send_wr& request = packet.request;
+    const std::uint32_t bytes = request.num_sge == 0 ? 0 : packet.memory.length;
+    FakePair* const there = other_end(pair);
+    const bool immediate = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    if (there != nullptr && immediate && there->receives.empty()) return false;
+    const unsigned char* const from = bytes == 0 ? nullptr : source_of(pair, packet);
+    const ibv_wc_status status = there == nullptr                                   ? IBV_WC_RETRY_EXC_ERR
+                                 : bytes != 0 && from == nullptr                    ? IBV_WC_LOC_PROT_ERR
+                                 : bytes != 0 && !may_write(*there, request, bytes) ? IBV_WC_REM_ACCESS_ERR
+                                                                                    : IBV_WC_SUCCESS;
+    pair.sends.pop_front();
+    if (status != IBV_WC_SUCCESS) {
+      complete(pair, request.wr_id, status, IBV_WC_RDMA_WRITE, 0);
+      break_pair(pair);
+      if (status == IBV_WC_REM_ACCESS_ERR) break_pair(*there);
+      return true;
+    }
+    if (bytes != 0) write(request.wr.rdma.remote_addr, from, bytes);
+    ++writes[pair.facts.gid];
+    if (immediate) {
+      ++immediates;
+      complete(*there, there->receives.front(), IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM,
+               request.imm_data);
+      there->receives.pop_front();
+    }
+    if ((request.send_flags & IBV_SEND_SIGNALED) != 0) {
+      complete(pair, request.wr_id, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 0);
+      pair.held = pair.sends.size();
+    }
+    return true;
+  }
+};
+
+}  // namespace rocenante::test

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One opened device: its protection domain, its completion queue and the communicator's memory registered
+// with it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "lib/device/device.h"
+#include "transports/verbs/api.h"
+
+namespace rocenante {
+
+class Adapter {
+ public:
+  // `entries`: completions that may wait at once. Errors name the device and what the administrator can do.
+  static Result<std::unique_ptr<Adapter>> open(const VerbsApi& api, const std::string& device,
+                                               const Region& inbox, const Region& outbox,
+                                               std::uint32_t entries);
+
+  const std::string& device() const { return device_; }
+  ibv_pd* domain() const { return domain_.get().object; }
+  ibv_cq* completions() const { return completions_.get().object; }
+  std::uint32_t inbox_rkey() const { return inbox_.get()->rkey; }
+  std::uint32_t outbox_lkey() const { return outbox_.get()->lkey; }
+
+  // The MTU of a port, which must be active.
+  Result<ibv_mtu> port_mtu(std::uint32_t port) const;
+
+  // For a forked child, in which these are the parent's.
+  void forget();
+
+  std::uint32_t pending = 0;  // completions that will come
+
+ private:
+  Adapter(const VerbsApi& api, std::string device) : api_(api), device_(std::move(device)) {}
+
+  const VerbsApi& api_;
+  const std::string device_;
+  // Destroyed from the last to the first.
+  DeviceContext context_;
+  ProtectionDomain domain_;
+  CompletionQueue completions_;
+  MemoryRegion inbox_;
+  MemoryRegion outbox_;
+};
+
+}  // namespace rocenante

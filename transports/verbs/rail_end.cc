@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/verbs/rail_end.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/protocol/layout.h"
+
+namespace rocenante {
+namespace {
+
+// Payloads up to here, their tag included, go with the request, which saves the adapter a read.
+constexpr std::uint32_t kWantedInline = 64;
+constexpr std::uint32_t kLeastInline = sizeof(std::uint64_t);
+
+// An immediate word: the epoch's low bits above the line's number.
+constexpr std::uint32_t kLineBits = 8;
+constexpr std::uint64_t kEpochBits = (std::uint64_t{1} << (32 - kLineBits)) - 1;
+
+}  // namespace
+
+QueueSettings QueueSettings::from(const Config& config) {
+  const auto byte = [&](Key key) { return static_cast<std::uint8_t>(config.integer(key)); };
+  return {config.text(Key::kSignal) == "imm", byte(Key::kIbTc), byte(Key::kIbSl), byte(Key::kIbTimeout),
+          byte(Key::kIbRetryCnt)};
+}
+
+Result<RailEnd> RailEnd::create(const VerbsApi& api, Adapter& adapter, const fabric::Rail& rail,
+                                std::uint32_t peer, std::uint64_t number, const QueueSettings& settings) {
+  RailEnd end(api, adapter, rail, peer, number, settings);
+  RCN_ASSIGN(end.mtu_, adapter.port_mtu(rail.local.port));
+  RCN_TRY(end.create_pair());
+  RCN_TRY(end.initialise());
+  if (settings.immediate) RCN_TRY(end.post_receives(kReceiveRequests));
+  return end;
+}
+
+Status RailEnd::create_pair() {
+  for (const std::uint32_t most_inline : {kWantedInline, kLeastInline}) {
+    ibv_qp_init_attr attributes{};
+    attributes.send_cq = attributes.recv_cq = adapter_->completions();
+    attributes.qp_type = IBV_QPT_RC;
+    attributes.cap.max_send_wr = kSendRequests;
+    attributes.cap.max_recv_wr = settings_.immediate ? kReceiveRequests : 1;
+    attributes.cap.max_send_sge = attributes.cap.max_recv_sge = 1;
+    attributes.cap.max_inline_data = most_inline;
+    pair_ = QueuePair({api_, api_->create_qp(adapter_->domain(), &attributes)});
+    most_inline_ = attributes.cap.max_inline_data;
+    if (pair_) return {};
+    if (errno != EINVAL) break;
+  }
+  return errno_error("verbs: no queue pair for {}", text());
+}
+
+Status RailEnd::modify(ibv_qp_attr& attributes, int mask, const char* state) {
+  const int error = api_->modify_qp(pair_.get().object, &attributes, mask);
+  if (error == 0) return {};
+  return system_error(error, fmt::format("verbs: the queue pair for {} does not reach {}", text(), state));
+}
+
+Status RailEnd::initialise() {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.pkey_index = 0;
+  attributes.port_num = static_cast<std::uint8_t>(rail_.local.port);
+  attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  return modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
+}
+
+Status RailEnd::connect(const RemoteEnd& remote, std::uint32_t first_packet) {
+  remote_ = remote;
+  ibv_qp_attr receive{};
+  receive.qp_state = IBV_QPS_RTR;
+  receive.path_mtu = std::min(mtu_, remote.mtu);
+  receive.dest_qp_num = remote.queue_pair;
+  receive.rq_psn = remote.first_packet;
+  receive.max_dest_rd_atomic = 1;
+  receive.min_rnr_timer = 12;  // 0.64 ms
+  receive.ah_attr.is_global = 1;
+  std::memcpy(receive.ah_attr.grh.dgid.raw, rail_.remote.gid.data(), rail_.remote.gid.size());
+  receive.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(rail_.local.gid_index);
+  receive.ah_attr.grh.hop_limit = 64;
+  receive.ah_attr.grh.traffic_class = settings_.traffic_class;
+  receive.ah_attr.sl = settings_.service_level;
+  receive.ah_attr.port_num = static_cast<std::uint8_t>(rail_.local.port);
+  RCN_TRY(modify(receive,
+                 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+                 "RTR"));
+  ibv_qp_attr sending{};
+  sending.qp_state = IBV_QPS_RTS;
+  sending.timeout = settings_.timeout;
+  sending.retry_cnt = settings_.retry_count;
+  sending.rnr_retry = 7;  // for ever: a receiver that does not look is alive
+  sending.sq_psn = first_packet;
+  sending.max_rd_atomic = 1;
+  return modify(sending,
+                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                    IBV_QP_MAX_QP_RD_ATOMIC,
+                "RTS");
+}
+
+void RailEnd::stop() {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  // Nothing to do about a failure: destroying the queue pair comes next.
+  (void)api_->modify_qp(pair_.get().object, &attributes, IBV_QP_STATE);
+  drop_waiting();
+}
+
+Status RailEnd::post_receives(std::uint32_t count) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    ibv_recv_wr request{};
+    request.wr_id = id(Request::kReceive);
+    ibv_recv_wr* bad = nullptr;
+    const int error = api_->post_recv(pair_.get().object, &request, &bad);
+    if (error != 0) return system_error(error, fmt::format("verbs: {} takes no receive request", text()));
+  }
+  return {};
+}
+
+Status RailEnd::put(const Stripe& stripe) {
+  if (waiting_count_ == 0 && outstanding_ < kQueuedStripes) return post(stripe);
+  if (waiting_count_ == kQueuedStripes) {
+    return make_error(Code::kInternalError,
+                      "verbs: {} puts wait on {}: the protocol has two rounds under way at most",
+                      outstanding_ + waiting_count_, text());
+  }
+  waiting_[(waiting_first_ + waiting_count_++) % kQueuedStripes] = stripe;
+  return {};
+}
+
+// Payload, then signal, on one queue pair (protocol rule 4).
+Status RailEnd::post(const Stripe& stripe) {
+  ibv_sge payload_memory{reinterpret_cast<std::uintptr_t>(stripe.from), stripe.bytes,
+                         adapter_->outbox_lkey()};
+  ibv_send_wr payload{};
+  payload.wr_id = id(Request::kPayload);
+  payload.sg_list = &payload_memory;
+  payload.num_sge = stripe.bytes == 0 ? 0 : 1;
+  payload.opcode = IBV_WR_RDMA_WRITE;
+  payload.send_flags =
+      stripe.bytes != 0 && stripe.bytes <= most_inline_ ? static_cast<unsigned>(IBV_SEND_INLINE) : 0;
+  payload.wr.rdma.remote_addr = remote_.inbox + stripe.to;
+  payload.wr.rdma.rkey = remote_.rkey;
+  if (settings_.immediate) {
+    payload.wr_id = id(Request::kSignal);
+    payload.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    payload.send_flags |= IBV_SEND_SIGNALED;
+    payload.imm_data =
+        htobe32(static_cast<std::uint32_t>((stripe.epoch & kEpochBits) << kLineBits | stripe.line));
+    return send(&payload);
+  }
+  ibv_sge signal_memory{reinterpret_cast<std::uintptr_t>(&stripe.epoch), sizeof stripe.epoch, 0};
+  ibv_send_wr signal{};
+  signal.wr_id = id(Request::kSignal);
+  signal.sg_list = &signal_memory;
+  signal.num_sge = 1;
+  signal.opcode = IBV_WR_RDMA_WRITE;
+  signal.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+  signal.wr.rdma.remote_addr = remote_.inbox + stripe.signal;
+  signal.wr.rdma.rkey = remote_.rkey;
+  payload.next = &signal;
+  return send(stripe.bytes == 0 ? &signal : &payload);
+}
+
+Status RailEnd::write_word(std::uint64_t to, std::uint64_t word) {
+  ibv_sge memory{reinterpret_cast<std::uintptr_t>(&word), sizeof word, 0};
+  ibv_send_wr request{};
+  request.wr_id = id(Request::kSignal);
+  request.sg_list = &memory;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+  request.wr.rdma.remote_addr = remote_.inbox + to;
+  request.wr.rdma.rkey = remote_.rkey;
+  return send(&request);
+}
+
+Status RailEnd::send(ibv_send_wr* first) {
+  ibv_send_wr* bad = nullptr;
+  const int error = api_->post_send(pair_.get().object, first, &bad);
+  if (error != 0) return system_error(error, fmt::format("verbs: {} takes no send request", text()));
+  ++outstanding_;
+  ++adapter_->pending;
+  return {};
+}
+
+Status RailEnd::signal_done() {
+  --outstanding_;
+  --adapter_->pending;
+  if (waiting_count_ == 0) return {};
+  const Stripe next = waiting_[waiting_first_];
+  waiting_first_ = (waiting_first_ + 1) % kQueuedStripes;
+  --waiting_count_;
+  return post(next);
+}
+
+Status RailEnd::received(std::uint32_t immediate, std::uint64_t* epoch, std::uint32_t* line) {
+  const std::uint32_t word = be32toh(immediate);
+  *line = word & ((1u << kLineBits) - 1);
+  // Epochs of one queue pair never go back, so the low bits say how far it has come.
+  last_epoch_ += ((word >> kLineBits) - last_epoch_) & kEpochBits;
+  *epoch = last_epoch_;
+  return post_receives(1);
+}
+
+std::string RailEnd::text() const {
+  return fmt::format("{} ({}) to rank {}'s {} ({})", fabric::port_name(rail_.local),
+                     fabric::address_text(rail_.local.gid), peer_, fabric::port_name(rail_.remote),
+                     fabric::address_text(rail_.remote.gid));
+}
+
+}  // namespace rocenante

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/net/fork.h"
+#include "transports/transport.h"
+#include "transports/verbs/adapter.h"
+#include "transports/verbs/blob.h"
+#include "transports/verbs/rail_end.h"
+
+namespace rocenante {
+
+class VerbsTransport final : public Transport {
+ public:
+  explicit VerbsTransport(const VerbsApi& api) : api_(api), fork_generation_(net::fork_generation()) {}
+  ~VerbsTransport() override;
+
+  const char* name() const override { return "verbs"; }
+  TransportCaps caps() const override { return {.needs_goodbye = true, .has_rails = true}; }
+  Result<std::string> open(const TransportContext& context) override;
+  Status connect(std::uint32_t peer, std::string_view blob, net::Deadline deadline,
+                 protocol::PeerLink* link) override;
+  Status probe(net::Deadline deadline) override;
+  Fd process_handle(std::uint32_t) override { return Fd(); }
+  Status post(std::span<const Put> puts) override;
+  Status progress() override;
+  bool drained() const override;
+
+ private:
+  // How long closing waits for requests that were outstanding to be flushed. They are within microseconds.
+  static constexpr std::uint64_t kDrainSeconds = 1;
+  // How long probing waits. All ranks begin at about the same time; an adapter gives up sooner.
+  static constexpr std::uint64_t kProbeSeconds = 30;
+  static constexpr std::uint64_t kProbeWord = 0x726f63656e616e74;  // "rocenant"
+
+  struct Peer {
+    std::vector<std::uint32_t> rails;  // in rails_
+    std::uint32_t single = 0;          // the rail of payloads that are not striped, in the list above
+    protocol::Geometry geometry;       // of its inbox
+    std::uint32_t recv_index = 0;      // of our slots there
+    std::uint64_t last_epoch = 0;      // put to it, with this many stripes
+    std::uint32_t last_lines = 0;
+    Status failure;  // why nothing more can be put to it
+    // A queue pair that is in error without having said why; a reason may still come.
+    const RailEnd* flushed = nullptr;
+  };
+
+  Status open_adapters();
+  Adapter* adapter_of(const std::string& device) const;
+  VerbsBlob own_blob() const;
+  Stripe stripe_of(const Peer& peer, const Put& put, std::uint32_t line) const;
+  protocol::SignalLine* line_from(std::uint32_t peer, std::uint64_t parity, std::uint32_t line) const;
+  bool is_needed(std::uint32_t peer) const;
+
+  Status ask_silent_peers();
+  Status poll(Adapter& adapter);
+  Status complete(const ibv_wc& completion);
+  void fail(RailEnd& rail, const ibv_wc& completion);
+  void fail_peer(std::uint32_t peer, Status status);
+  void explain_flushes();
+  Status needed_failure() const;
+  void drain(net::Deadline deadline);
+  std::uint64_t* probe_word(std::uint32_t peer, std::uint32_t rail) const;
+  const RailEnd* silent_rail() const;
+
+  const VerbsApi& api_;
+  const std::uint64_t fork_generation_;
+  TransportContext context_;
+  QueueSettings settings_;
+  std::uint32_t first_packet_ = 0;
+  std::vector<std::unique_ptr<Adapter>> adapters_;
+  std::vector<RailEnd> rails_;  // destroyed before the adapters
+  std::vector<Peer> peers_;
+  std::uint32_t failed_peers_ = 0;
+  bool any_flushed_ = false;
+  std::uint32_t looks_ = 0;
+  std::uint64_t asked_ns_ = 0;  // when silent peers were last asked
+};
+
+}  // namespace rocenante

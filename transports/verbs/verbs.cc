@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/verbs/verbs.h"
+
+#include <algorithm>
+#include <map>
+#include <span>
+
+#include "lib/net/crypto.h"
+#include "lib/net/fork.h"
+#include "transports/verbs/blob.h"
+#include "transports/verbs/rail_end.h"
+#include "transports/verbs/transport.h"
+
+namespace rocenante {
+namespace {
+
+constexpr std::uint32_t kPacketNumbers = 1u << 24;
+
+std::uint32_t random_packet_number() {
+  std::uint32_t number = 0;
+  net::random_bytes(std::as_writable_bytes(std::span(&number, 1)));
+  return number % kPacketNumbers;
+}
+
+}  // namespace
+
+VerbsTransport::~VerbsTransport() {
+  if (net::fork_generation() != fork_generation_) {
+    // The parent's: closing them here would take them from it.
+    for (RailEnd& rail : rails_) rail.forget();
+    for (auto& adapter : adapters_) adapter->forget();
+    return;
+  }
+  // Failure rule 6: no queue pair touches memory any more when the regions are deregistered.
+  for (RailEnd& rail : rails_) rail.stop();
+  drain(net::Deadline::after_s(kDrainSeconds));
+}
+
+Result<std::string> VerbsTransport::open(const TransportContext& context) {
+  context_ = context;
+  settings_ = QueueSettings::from(*context.config);
+  peers_.resize(context.ranks);
+  first_packet_ = random_packet_number();
+  RCN_TRY(open_adapters());
+  for (std::uint32_t peer = 0; peer < context.ranks; ++peer) {
+    peers_[peer].rails.reserve(context.rails[peer].size());
+    for (const fabric::Rail& rail : context.rails[peer]) {
+      RCN_ASSIGN(RailEnd end, RailEnd::create(api_, *adapter_of(rail.local.device), rail, peer,
+                                              rails_.size(), settings_));
+      peers_[peer].rails.push_back(static_cast<std::uint32_t>(rails_.size()));
+      rails_.push_back(std::move(end));
+    }
+  }
+  return encode_blob(own_blob());
+}
+
+// Those that some rail uses, each with a completion queue that holds whatever its queue pairs can complete.
+Status VerbsTransport::open_adapters() {
+  std::map<std::string, std::uint32_t> rails_of;
+  for (const auto& rails : context_.rails) {
+    for (const fabric::Rail& rail : rails) ++rails_of[rail.local.device];
+  }
+  const std::uint32_t entries = kSendRequests + (settings_.immediate ? kReceiveRequests : 1);
+  for (const auto& [device, count] : rails_of) {
+    RCN_ASSIGN(std::unique_ptr<Adapter> adapter,
+               Adapter::open(api_, device, *context_.inbox, *context_.outbox, count * entries));
+    adapters_.push_back(std::move(adapter));
+  }
+  return {};
+}
+
+Adapter* VerbsTransport::adapter_of(const std::string& device) const {
+  for (const auto& adapter : adapters_) {
+    if (adapter->device() == device) return adapter.get();
+  }
+  return nullptr;
+}
+
+VerbsBlob VerbsTransport::own_blob() const {
+  VerbsBlob blob;
+  blob.first_packet = first_packet_;
+  blob.received = context_.geometry.received;
+  blob.inbox_bytes = context_.geometry.inbox_bytes();
+  for (const auto& adapter : adapters_) {
+    blob.adapters.push_back(
+        {adapter->inbox_rkey(), reinterpret_cast<std::uintptr_t>(context_.inbox->address())});
+  }
+  for (std::uint32_t peer = 0; peer < context_.ranks; ++peer) {
+    VerbsBlob::PeerPart part{context_.recv_index[peer], {}};
+    for (const std::uint32_t number : peers_[peer].rails) {
+      const RailEnd& rail = rails_[number];
+      const auto adapter = std::find_if(adapters_.begin(), adapters_.end(),
+                                        [&](const auto& one) { return one.get() == &rail.adapter(); });
+      part.rails.push_back({static_cast<std::uint8_t>(adapter - adapters_.begin()), rail.queue_pair(),
+                            static_cast<std::uint8_t>(rail.mtu())});
+    }
+    blob.peers.push_back(std::move(part));
+  }
+  return blob;
+}
+
+Status VerbsTransport::connect(std::uint32_t peer, std::string_view blob, net::Deadline,
+                               protocol::PeerLink* link) {
+  VerbsBlob theirs;
+  Peer& mine = peers_[peer];
+  if (!decode_blob(blob, context_.ranks, &theirs)) {
+    return make_error(Code::kRemoteError,
+                      "verbs: rank {} sent a description of its queue pairs that cannot be read", peer);
+  }
+  const VerbsBlob::PeerPart& part = theirs.peers[context_.rank];
+  if (part.rails.size() != mine.rails.size() || mine.rails.empty()) {
+    return make_error(Code::kRemoteError, "verbs: rank {} has {} rails to rank {}, expected {}", peer,
+                      part.rails.size(), context_.rank, mine.rails.size());
+  }
+  mine.geometry = context_.geometry;
+  mine.geometry.received = theirs.received;
+  mine.recv_index = part.recv_index;
+  if (theirs.inbox_bytes != mine.geometry.inbox_bytes()) {
+    return make_error(Code::kRemoteError, "verbs: rank {} has an inbox of {} bytes, expected {}", peer,
+                      theirs.inbox_bytes, mine.geometry.inbox_bytes());
+  }
+  mine.single = (context_.rank + peer) % static_cast<std::uint32_t>(mine.rails.size());
+  for (std::size_t i = 0; i < part.rails.size(); ++i) {
+    const VerbsBlob::RailPart& rail = part.rails[i];
+    const VerbsBlob::AdapterPart& adapter = theirs.adapters[rail.adapter];
+    RCN_TRY(rails_[mine.rails[i]].connect(
+        {rail.queue_pair, theirs.first_packet, adapter.rkey, adapter.inbox, static_cast<ibv_mtu>(rail.mtu)},
+        first_packet_));
+  }
+  for (std::uint64_t parity = 0; parity < protocol::kParities; ++parity) {
+    unsigned char* const slot =
+        context_.inbox->address() + context_.geometry.recv_offset(parity, context_.recv_index[peer]);
+    link->tag[parity] = protocol::slot_tag(slot);
+  }
+  return {};
+}
+
+Status VerbsTransport::post(std::span<const Put> puts) {
+  for (const Put& put : puts) {
+    Peer& peer = peers_[put.peer];
+    if (!peer.failure.ok()) return peer.failure;
+    peer.last_epoch = put.epoch;
+    peer.last_lines = put.stripes;
+    for (std::uint32_t line = 0; line < put.stripes; ++line) {
+      RCN_TRY(rails_[peer.rails[put.stripes == 1 ? peer.single : line]].put(stripe_of(peer, put, line)));
+    }
+  }
+  return {};
+}
+
+Stripe VerbsTransport::stripe_of(const Peer& peer, const Put& put, std::uint32_t line) const {
+  const std::uint64_t parity = put.epoch % protocol::kParities;
+  std::uint64_t begin, end;
+  protocol::range_of(line, put.stripes, 0, put.bytes, begin, end);
+  // The tag stands before the payload on both sides and goes with its first byte.
+  const std::uint64_t tag = line == 0 ? protocol::kSlotTagBytes : 0;
+  Stripe stripe;
+  stripe.from = static_cast<const unsigned char*>(put.payload) + begin - tag;
+  stripe.to = peer.geometry.recv_offset(parity, peer.recv_index) + begin - tag;
+  stripe.bytes = static_cast<std::uint32_t>(end - begin + tag);
+  stripe.signal =
+      peer.geometry.signal_offset(parity, context_.rank, line) + offsetof(protocol::SignalLine, epoch);
+  stripe.epoch = put.epoch;
+  stripe.line = line;
+  return stripe;
+}
+
+bool VerbsTransport::drained() const {
+  return std::all_of(rails_.begin(), rails_.end(), [](const RailEnd& rail) { return rail.idle(); });
+}
+
+protocol::SignalLine* VerbsTransport::line_from(std::uint32_t peer, std::uint64_t parity,
+                                                std::uint32_t line) const {
+  return reinterpret_cast<protocol::SignalLine*>(context_.inbox->address() +
+                                                 context_.geometry.signal_offset(parity, peer, line));
+}
+
+// A peer that has signalled its part of the last round may fail or leave: nothing is missing (failure rule
+// 5).
+bool VerbsTransport::is_needed(std::uint32_t peer) const {
+  const Peer& mine = peers_[peer];
+  for (std::uint32_t line = 0; line < mine.last_lines; ++line) {
+    const std::uint64_t* const epoch = &line_from(peer, mine.last_epoch % protocol::kParities, line)->epoch;
+    if (__atomic_load_n(epoch, __ATOMIC_ACQUIRE) < mine.last_epoch) return true;
+  }
+  return false;
+}
+
+Result<std::unique_ptr<Transport>> make_verbs_transport(const VerbsApi* api) {
+  if (api == nullptr) {
+    RCN_ASSIGN(api, load_verbs());
+  }
+  return std::unique_ptr<Transport>(std::make_unique<VerbsTransport>(*api));
+}
+
+}  // namespace rocenante
