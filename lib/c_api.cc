@@ -117,29 +117,7 @@ rcnResult_t rcnGetVersion(int* version) {
 }
 
 const char* rcnGetErrorString(rcnResult_t result) {
-  switch (result) {
-    case rcnSuccess:
-      return "no error";
-    case rcnUnhandledCudaError:
-      return "unhandled CUDA error";
-    case rcnSystemError:
-      return "unhandled system error";
-    case rcnInternalError:
-      return "internal error";
-    case rcnInvalidArgument:
-      return "invalid argument";
-    case rcnInvalidUsage:
-      return "invalid usage";
-    case rcnRemoteError:
-      return "remote process exited or there was a network error";
-    case rcnInProgress:
-      return "operation in progress";
-    case rcnTimeout:
-      return "timeout";
-    case rcnNumResults:
-      break;
-  }
-  return "unknown result code";
+  return rocenante::error_text(result);
 }
 
 const char* rcnGetLastError(rcnComm_t comm) {

@@ -80,7 +80,7 @@ def main():
     for entry in json.loads((options.build / "compile_commands.json").read_text()):
         source = pathlib.Path(entry["directory"], entry["file"]).resolve()
         name = str(source.relative_to(root)) if source.is_relative_to(root) else ""
-        if not name.startswith(FOLDERS) or name in SKIPPED:
+        if not name.startswith(FOLDERS) or name in SKIPPED or source.suffix == ".S":
             continue
         mark = known / digest(root, source, json.dumps(entry), base)
         if mark.exists():

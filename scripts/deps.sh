@@ -24,7 +24,7 @@ packages=(
   libfmt-dev libhwy-dev libsodium-dev libcli11-dev nlohmann-json3-dev
   libibverbs-dev
   # to test
-  catch2 libbenchmark-dev python3 binutils git pkg-config groff-base
+  catch2 libbenchmark-dev python3 binutils git pkg-config groff-base libjemalloc2 libtcmalloc-minimal4
 )
 # to check style: one version everywhere, since versions format differently; to make packages and check them; to
 # fuzz: GCC has no libFuzzer; to test RDMA without hardware, in emulated machines (tests/vm/run.sh)

@@ -16,6 +16,7 @@
 #include "bench/cli/meeting.h"
 #include "bench/cli/options.h"
 #include "bench/cli/perf.h"
+#include "bench/cli/run.h"
 #include "bench/cli/text.h"
 
 namespace rocenante::bench {
@@ -104,6 +105,8 @@ int run(int argc, char** argv) {
         return run_perf(command.perf, argc, argv, &speaker);
       case Command::Kind::kInfo:
         return run_info(command.info_config);
+      case Command::Kind::kRun:
+        run_command(command.run);
       case Command::Kind::kNone:
         break;
     }

@@ -5,6 +5,7 @@
 #include "bench/cli/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 
 #include "bench/cli/text.h"
@@ -124,7 +125,7 @@ void add_perf(CLI::App& app, PerfArguments& arguments) {
 }
 
 bool is_command(std::string_view word) {
-  return word == "perf" || word == "info";
+  return word == "perf" || word == "info" || word == "run";
 }
 
 void add_info(CLI::App& app, bool& config) {
@@ -133,6 +134,23 @@ void add_info(CLI::App& app, bool& config) {
   info->description(
       "Print the library's version and build, the processor targets, and what it would use here and why.");
   info->add_flag("--config", config, "Print the settings in force instead, and where each comes from");
+}
+
+void add_run(CLI::App& app, RunArguments& arguments) {
+  CLI::App* const run =
+      app.add_subcommand("run", "Run a program that uses NCCL with RoCEnante in its place");
+  run->set_help_flag("-h,--help", "Print this help and exit");
+  run->description(
+      "Run a program so that its calls of NCCL reach RoCEnante's libnccl.so.2, and say what it will pick "
+      "up:\n"
+      "rocenante run [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
+  run->add_option("--device", arguments.device, "Set ROCENANTE_DEVICE")->type_name("auto|host|cuda");
+  run->add_option("--fallback", arguments.fallback, "Set ROCENANTE_FALLBACK")
+      ->type_name("auto|off|require");
+  run->add_option("--nccl", arguments.nccl, "Set ROCENANTE_NCCL_PATH: the real NCCL, a file or its folder")
+      ->type_name("PATH");
+  run->add_flag("-q,--quiet", arguments.quiet, "Do not say what will be picked up");
+  run->prefix_command();
 }
 
 }  // namespace
@@ -150,9 +168,18 @@ Command parse_command_line(int argc, char** argv) {
       "Settings of the library are read from ROCENANTE_* variables: rocenante info --config");
   add_perf(app, command.perf);
   add_info(app, command.info_config);
+  add_run(app, command.run);
 
   if (argc > 1 && argv[1][0] != '-' && !is_command(argv[1])) {
-    throw UsageError(text("COMMAND '%s': must be perf or info (see rocenante --help)", argv[1]));
+    throw UsageError(text("COMMAND '%s': must be perf, info or run (see rocenante --help)", argv[1]));
+  }
+  // What follows "--" is somebody else's.
+  const auto end =
+      std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; });
+  const bool is_run = argc > 1 && std::string_view(argv[1]) == "run";
+  if (is_run && end != argv + argc) {
+    command.run.command.assign(end + 1, argv + argc);
+    argc = static_cast<int>(end - argv);
   }
   try {
     app.parse(argc, argv);
@@ -162,8 +189,15 @@ Command parse_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const char* const scope = app.got_subcommand("perf")   ? " perf"
                               : app.got_subcommand("info") ? " info"
+                              : app.got_subcommand("run")  ? " run"
                                                            : "";
     throw UsageError(text("%s (see rocenante%s --help)", error.what(), scope));
+  }
+  if (app.got_subcommand("run")) {
+    const std::vector<std::string> words = app.get_subcommand("run")->remaining();
+    command.run.command.insert(command.run.command.begin(), words.begin(), words.end());
+    command.kind = Command::Kind::kRun;
+    return command;
   }
   command.kind = app.got_subcommand("perf") ? Command::Kind::kPerf : Command::Kind::kInfo;
   return command;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/cli/environment.h"
+#include "bench/cli/run.h"
 #include "bench/cli/types.h"
 
 namespace rocenante::bench {
@@ -80,10 +81,11 @@ PerfOptions check_perf_arguments(const PerfArguments& arguments, const GetVariab
 std::optional<std::uint64_t> next_size(const PerfOptions& options, std::uint64_t bytes);
 
 struct Command {
-  enum class Kind { kNone, kPerf, kInfo };
+  enum class Kind { kNone, kPerf, kInfo, kRun };
   Kind kind = Kind::kNone;  // kNone: help or version was printed
   PerfArguments perf;
   bool info_config = false;
+  RunArguments run;
 };
 
 // Reads the command line. Throws UsageError. Prints help and version itself.

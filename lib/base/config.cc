@@ -3,6 +3,7 @@
 
 #include <strings.h>
 
+#include <cassert>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -59,11 +60,16 @@ bool parse_hexadecimal(std::string_view text, double* value) {
   return error == std::errc() && end == last;
 }
 
+bool is_number(const ConfigRow& row) {
+  return row.type != ValueType::kText && row.type != ValueType::kChoice;
+}
+
 std::string allowed_text(const ConfigRow& row) {
   if (row.type == ValueType::kChoice) return fmt::format("one of {}", row.allowed);
   const char* kind = row.type == ValueType::kReal ? "a number" : "an integer";
   const char* suffix = row.type == ValueType::kBytes ? ", K, M or G may follow" : "";
-  return fmt::format("{} from {} to {}{}", kind, row.minimum, row.maximum, suffix);
+  const std::string word = row.allowed == nullptr ? "" : fmt::format("{} or ", row.allowed);
+  return fmt::format("{}{} from {} to {}{}", word, kind, row.minimum, row.maximum, suffix);
 }
 
 }  // namespace
@@ -91,6 +97,10 @@ Result<std::uint64_t> parse_bytes(std::string_view text) {
 
 Status Config::set(const ConfigRow& row, std::string_view text, std::string_view source) {
   Value value{std::string(trimmed(text)), 0, std::string(source)};
+  if (is_number(row) && row.allowed != nullptr && value.text == row.allowed) {
+    values_[index(row.key)] = std::move(value);
+    return {};
+  }
   bool ok = true;
   switch (row.type) {
     case ValueType::kText:
@@ -115,8 +125,7 @@ Status Config::set(const ConfigRow& row, std::string_view text, std::string_view
            (row.type == ValueType::kReal || value.number == std::floor(value.number));
       break;
   }
-  const bool is_number = row.type != ValueType::kText && row.type != ValueType::kChoice;
-  if (ok && is_number) ok = value.number >= row.minimum && value.number <= row.maximum;
+  if (ok && is_number(row)) ok = value.number >= row.minimum && value.number <= row.maximum;
   if (!ok) {
     return make_error(Code::kInvalidArgument, "{}='{}' ({}) is not allowed: expected {}", row.name,
                       value.text, source, allowed_text(row));
@@ -155,14 +164,21 @@ Result<Config> Config::load(std::string_view options) {
   return config;
 }
 
+Config Config::with(Key key, std::string_view value) const {
+  Config changed = *this;
+  [[maybe_unused]] const Status set = changed.set(config_row(key), value, "library");
+  assert(set.ok());
+  return changed;
+}
+
 std::string Config::agreed_text() const {
   std::string result;
   for (const ConfigRow& row : config_table()) {
     if (row.scope != Scope::kAgreed) continue;
     // Numbers are compared as numbers: 1M and 1048576 agree.
     const Value& value = values_[index(row.key)];
-    const bool is_number = row.type != ValueType::kText && row.type != ValueType::kChoice;
-    result += is_number ? fmt::format("{}={}\n", row.name, value.number)
+    const bool as_number = is_number(row) && (row.allowed == nullptr || value.text != row.allowed);
+    result += as_number ? fmt::format("{}={}\n", row.name, value.number)
                         : fmt::format("{}={}\n", row.name, value.text);
   }
   return result;

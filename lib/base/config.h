@@ -22,6 +22,9 @@ enum class Key : std::uint32_t {
   kChunkBytes,
   kSimd,
   kDevice,
+  kFallback,
+  kNcclPath,
+  kAllReduceMaxBytes,
   kSpinUs,
   kTimeoutS,
   kFirstOpTimeoutS,
@@ -69,7 +72,7 @@ struct ConfigRow {
   const char* fallback;  // NCCL variable read when ours is absent, or null
   const char* default_value;
   const char* unit;     // "" where none
-  const char* allowed;  // choices, or null
+  const char* allowed;  // choices; of a number, a word that may stand for it (its value is then 0); or null
   double minimum;       // numbers only
   double maximum;
   Scope scope;
@@ -88,6 +91,9 @@ class Config {
   // Reads the environment, then `options` ("NAME=VALUE" separated by ';' or newlines), which win. Errors
   // name the variable, its value and what is allowed.
   static Result<Config> load(std::string_view options = {});
+
+  // The same but for one setting, whose new value must be allowed.
+  Config with(Key key, std::string_view value) const;
 
   const std::string& text(Key key) const { return values_[index(key)].text; }
   std::uint64_t integer(Key key) const { return static_cast<std::uint64_t>(values_[index(key)].number); }

@@ -27,8 +27,23 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
      "Instruction set of the host reduction. Results do not depend on it; naming one that this processor "
      "lacks "
      "is an error."},
-    {Key::kDevice, "ROCENANTE_DEVICE", ValueType::kChoice, nullptr, "auto", "", "auto|host", 0, 0,
-     Scope::kAgreed, false, "The memory that calls work on. auto is host memory in this version."},
+    {Key::kDevice, "ROCENANTE_DEVICE", ValueType::kChoice, nullptr, "auto", "", "auto|host|cuda", 0, 0,
+     Scope::kAgreed, false,
+     "The memory that calls of ours work on. auto is host memory, except under the NCCL interface on a "
+     "machine with a GPU, where it is cuda. cuda is not built yet: such a rank takes part in nothing of "
+     "ours, and the NCCL interface hands every call to the real library."},
+    {Key::kFallback, "ROCENANTE_FALLBACK", ValueType::kChoice, nullptr, "auto", "", "auto|off|require", 0,
+     0, Scope::kLocal, false,
+     "What the NCCL interface does with the real NCCL. off never loads it; auto loads it if there is a "
+     "GPU; require always does, and fails where it cannot."},
+    {Key::kNcclPath, "ROCENANTE_NCCL_PATH", ValueType::kText, nullptr, "", "", nullptr, 0, 0, Scope::kLocal,
+     false,
+     "The real NCCL: its file, or the folder that holds libnccl.so.2. Empty searches "
+     "(docs/guide/preload.md)."},
+    {Key::kAllReduceMaxBytes, "ROCENANTE_ALL_REDUCE_MAX_BYTES", ValueType::kBytes, nullptr, "auto", "bytes",
+     "auto", 0, 1024.0 * 1024 * 1024 * 1024, Scope::kAgreed, false,
+     "The largest all-reduce that the NCCL interface performs itself where it has the choice; larger ones "
+     "go to the real NCCL. auto is 4M for 2 ranks, 1M for up to 4, 256K for more."},
     {Key::kSpinUs, "ROCENANTE_SPIN_US", ValueType::kInteger, nullptr, "20", "us", nullptr, 0, 10e6,
      Scope::kLocal, false,
      "How long a waiting call spins before it yields the processor. With more ranks on this host than "

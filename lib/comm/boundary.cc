@@ -22,6 +22,32 @@ void warn_once_of_unknown_variables() {
 
 }  // namespace
 
+const char* error_text(rcnResult_t result) {
+  switch (result) {
+    case rcnSuccess:
+      return "no error";
+    case rcnUnhandledCudaError:
+      return "unhandled CUDA error";
+    case rcnSystemError:
+      return "unhandled system error";
+    case rcnInternalError:
+      return "internal error";
+    case rcnInvalidArgument:
+      return "invalid argument";
+    case rcnInvalidUsage:
+      return "invalid usage";
+    case rcnRemoteError:
+      return "remote process exited or there was a network error";
+    case rcnInProgress:
+      return "operation in progress";
+    case rcnTimeout:
+      return "timeout";
+    case rcnNumResults:
+      break;
+  }
+  return "unknown result code";
+}
+
 Result<Config> load_settings(std::string_view options) {
   RCN_ASSIGN(Config loaded, Config::load(options));
   LogLevel level;

@@ -25,6 +25,9 @@ inline rcnResult_t report(const Status& status) {
   return static_cast<rcnResult_t>(status.code());
 }
 
+// The name and meaning of a result code; never null, also for unknown codes.
+const char* error_text(rcnResult_t result);
+
 // Runs a function that returns Status; nothing thrown leaves the library.
 template <class Function>
 rcnResult_t guarded(Function&& function) noexcept {

@@ -107,6 +107,10 @@ Status Communicator::initialise(const UniqueId& id) {
 
 // What can fail before anything is shared.
 Status Communicator::prepare() {
+  if (config_.text(Key::kDevice) == "cuda") {
+    return make_error(Code::kInvalidUsage,
+                      "ROCENANTE_DEVICE=cuda: this version works on host memory only (docs/status.md)");
+  }
   kernels_ = reduce::find_kernels(config_.text(Key::kSimd).c_str());
   if (kernels_ == nullptr) {
     return make_error(Code::kInvalidArgument,

@@ -133,6 +133,13 @@ void CallGroup::refuse(const Status& status) {
   keep_first(&refused_, status);
 }
 
+void CallGroup::discard() {
+  if (--depth_ != 0) return;
+  inits_.clear();
+  calls_.clear();
+  refused_ = {};
+}
+
 // Ranks of one world wait for each other while they connect, so each gets a thread for as long as that
 // takes. None starts before all are there: those that could would wait for the one that could not.
 Status CallGroup::run_inits(const std::vector<PendingInit>& inits) {

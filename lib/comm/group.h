@@ -28,12 +28,16 @@ class CallGroup {
   static CallGroup& of_this_thread();
 
   bool open() const { return depth_ != 0; }
+  unsigned depth() const { return depth_; }
   void start() { ++depth_; }
   // The outermost end performs everything, or nothing if a call of the group was refused: the others of
   // this thread may wait for that one. Returns the first error.
   Status end();
   // A call that was to be added had an error.
   void refuse(const Status& status);
+  const Status& refused() const { return refused_; }
+  // Ends one level; at the outermost, what was noted is forgotten.
+  void discard();
 
   void add(PendingInit init) { inits_.push_back(std::move(init)); }
   void add(void* handle, const AllReduceCall& call) { calls_.push_back({handle, call}); }

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <limits>
 
@@ -22,6 +23,26 @@ inline std::uint64_t monotonic_ns() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
+namespace detail {
+inline constinit thread_local const std::atomic<bool>* cancel_flag = nullptr;
+}
+
+// While it lives, every deadline of the calling thread has passed as soon as the flag is set; waits notice
+// within kCancelPollMs. Not nested.
+class ScopedCancel {
+ public:
+  explicit ScopedCancel(const std::atomic<bool>& flag) { detail::cancel_flag = &flag; }
+  ~ScopedCancel() { detail::cancel_flag = nullptr; }
+  ScopedCancel(const ScopedCancel&) = delete;
+  ScopedCancel& operator=(const ScopedCancel&) = delete;
+};
+inline constexpr std::uint64_t kCancelPollMs = 50;
+
+// Whether the calling thread's wait was cancelled.
+inline bool cancelled() {
+  return detail::cancel_flag != nullptr && detail::cancel_flag->load(std::memory_order_relaxed);
+}
+
 // An immutable value; copies are cheap.
 class Deadline {
  public:
@@ -33,21 +54,22 @@ class Deadline {
 
   std::uint64_t ns() const { return ns_; }
   bool is_never() const { return ns_ == std::numeric_limits<std::uint64_t>::max(); }
-  bool passed() const { return !is_never() && monotonic_ns() >= ns_; }
+  bool passed() const { return cancelled() || (!is_never() && monotonic_ns() >= ns_); }
   // 0 once passed.
   std::uint64_t remaining_ns() const {
+    if (cancelled()) return 0;
     const std::uint64_t now = monotonic_ns();
     return now >= ns_ ? 0 : ns_ - now;
   }
   // For poll(2) and epoll_wait(2): rounded up, so that a wait never ends just before its deadline; -1 for
   // never. At most a minute at a time: callers loop anyway.
   int poll_ms() const {
-    if (is_never()) return -1;
-    constexpr std::uint64_t kLongest = 60'000;
+    if (is_never() && detail::cancel_flag == nullptr) return -1;
+    const std::uint64_t longest = detail::cancel_flag == nullptr ? 60'000 : kCancelPollMs;
     const std::uint64_t ns = remaining_ns();
     const std::uint64_t ms =
         ns / kNanosecondsPerMillisecond + (ns % kNanosecondsPerMillisecond == 0 ? 0 : 1);
-    return static_cast<int>(std::min(kLongest, ms));
+    return static_cast<int>(std::min(longest, ms));
   }
   Deadline later_by_ns(std::uint64_t ns) const { return never_or_sum(ns_, ns); }
   Deadline sooner(Deadline other) const { return Deadline(std::min(ns_, other.ns_)); }

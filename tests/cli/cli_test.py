@@ -299,7 +299,7 @@ class BadInput(unittest.TestCase):
     def test_messages(self):
         cases = [
             ([], ["subcommand"]),
-            (["prf"], ["COMMAND 'prf'", "perf or info"]),
+            (["prf"], ["COMMAND 'prf'", "perf, info or run"]),
             (["perf"], ["COLLECTIVE"]),
             (["perf", "all_gather"], ["COLLECTIVE 'all_gather'", "must be all_reduce"]),
             (["perf", "all_reduce", "--bogus"], ["--bogus"]),
@@ -426,6 +426,36 @@ class Processes(unittest.TestCase):
         self.assertEqual([process.returncode for process in started], [0, 0, 0], outputs)
         self.assertEqual([len(rows(out)) for out, _ in outputs], [0, 4, 0])
         self.assertEqual([err for _, err in outputs], ["", "", ""])
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        if FAULT == "none":
+            self.skipTest("no preloaded library here")
+
+    SHOW = 'echo "$LD_PRELOAD|$LD_LIBRARY_PATH|$ROCENANTE_FALLBACK|$ROCENANTE_DEVICE|$1"'
+
+    def test_the_command_finds_the_library_first_and_gets_its_own_arguments(self):
+        result = run("run", "--fallback", "off", "--device", "host", "--", "sh", "-c", self.SHOW, "sh", "--quiet",
+                     LD_LIBRARY_PATH="/somewhere")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        preload, path, fallback, device, argument = result.stdout.strip().split("|")
+        self.assertTrue(os.path.samefile(preload, os.path.join(path.split(":")[0], "libnccl.so.2")))
+        self.assertTrue(os.path.exists(os.path.join(path.split(":")[0], "libnccl.so")))
+        self.assertEqual(path.split(":")[1], "/somewhere")
+        self.assertEqual((fallback, device, argument), ("off", "host", "--quiet"))
+        self.assertIn(preload, result.stderr)
+
+    def test_quiet_says_nothing_and_the_exit_code_is_the_command_s(self):
+        result = run("run", "-q", "sh", "-c", "exit 7")
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (7, "", ""))
+
+    def test_without_a_command_or_with_one_that_is_not_there(self):
+        self.assertEqual(run("run").returncode, 2)
+        self.assertEqual(run("run", "--").returncode, 2)
+        result = run("run", "-q", "--", "/nowhere/at/all")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("/nowhere/at/all", result.stderr)
 
 
 class Faults(unittest.TestCase):

@@ -77,7 +77,8 @@ TEST_CASE("every row is complete and named once") {
     CHECK(names.insert(row.name).second);
     CHECK(std::string_view(row.name).starts_with("ROCENANTE_"));
     CHECK(!std::string_view(row.help).empty());
-    CHECK((row.type == ValueType::kChoice) == (row.allowed != nullptr));
+    if (row.type == ValueType::kChoice) CHECK(row.allowed != nullptr);
+    if (row.type == ValueType::kText) CHECK(row.allowed == nullptr);
     if (row.type == ValueType::kBytes || row.type == ValueType::kInteger || row.type == ValueType::kReal) {
       CHECK(row.minimum < row.maximum);
     }
@@ -283,4 +284,19 @@ TEST_CASE("log levels are NCCL's, in any case") {
   }
   CHECK_FALSE(parse_log_level("LOUD", &level));
   CHECK(level == LogLevel::kWarn);
+}
+
+TEST_CASE("a word may stand for a number where the row says so", "[config]") {
+  Environment environment;
+  CHECK(loaded().text(Key::kAllReduceMaxBytes) == "auto");
+  CHECK(loaded().integer(Key::kAllReduceMaxBytes) == 0);
+  CHECK(contains(loaded().agreed_text(), "ROCENANTE_ALL_REDUCE_MAX_BYTES=auto\n"));
+  environment.set("ROCENANTE_ALL_REDUCE_MAX_BYTES", "64K");
+  CHECK(loaded().integer(Key::kAllReduceMaxBytes) == 65536);
+  CHECK(contains(loaded().agreed_text(), "ROCENANTE_ALL_REDUCE_MAX_BYTES=65536\n"));
+  environment.set("ROCENANTE_ALL_REDUCE_MAX_BYTES", "some");
+  CHECK(contains(refusal(), "auto or an integer from 0"));
+  // But nowhere else.
+  environment.set("ROCENANTE_ALL_REDUCE_MAX_BYTES", "auto");
+  CHECK(contains(refusal("ROCENANTE_SLOT_BYTES=auto"), "ROCENANTE_SLOT_BYTES"));
 }

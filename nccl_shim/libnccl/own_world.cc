@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nccl_shim/libnccl/own_world.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "lib/comm/boundary.h"
+#include "lib/net/deadline.h"
+#include "lib/net/thread.h"
+#include "nccl_shim/libnccl/abi.h"
+#include "nccl_shim/libnccl/thread_group.h"
+
+namespace rocenante::nccl {
+namespace {
+
+// Live non-blocking initialisations are ended before the library goes: made at the first one, so that it is
+// destroyed before what they use.
+class InitialisersAtUnload {
+ public:
+  void add(OwnSlot* slot) {
+    const std::lock_guard lock(mutex_);
+    slots_.push_back(slot);
+  }
+  ~InitialisersAtUnload() {
+    const std::lock_guard lock(mutex_);
+    for (OwnSlot* slot : slots_) {
+      const Result<OwnPin> own = OwnPin::begin(slot);
+      if (!own.ok()) continue;
+      (*own.value()).cancel.store(true, std::memory_order_relaxed);
+      if ((*own.value()).initialiser.joinable()) (*own.value()).initialiser.join();
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<OwnSlot*> slots_;
+};
+
+InitialisersAtUnload& initialisers() {
+  static InitialisersAtUnload instance;
+  return instance;
+}
+
+Status initialise_own(const OwnInit& init, std::uint64_t driver) {
+  OwnComm& own = *init.slot->own.load(std::memory_order_relaxed);
+  void* core = nullptr;
+  const PendingInit pending{&core, init.id, static_cast<std::uint32_t>(own.rank),
+                            static_cast<std::uint32_t>(own.ranks), own.config};
+  Status status = initialise(pending);
+  if (!status.ok()) {
+    own.error = status;
+    own.phase.store(OwnComm::kFailed, std::memory_order_release);
+    return status;
+  }
+  if (const ExclusiveUse use(core); use) use->set_driver(driver);
+  own.core = core;
+  init.slot->core.store(core, std::memory_order_release);
+  own.phase.store(OwnComm::kReady, std::memory_order_release);
+  return {};
+}
+
+Status start_in_background(const OwnInit& init) {
+  OwnComm& own = *init.slot->own.load(std::memory_order_relaxed);
+  initialisers().add(init.slot);
+  RCN_ASSIGN(own.initialiser, net::start_quiet_thread("rcn-init", [init, &own, driver = thread_number()] {
+               const net::ScopedCancel cancel(own.cancel);
+               (void)guarded([&] { return initialise_own(init, driver); });
+             }));
+  return make_error(Code::kInProgress, "comm {} is initialising", static_cast<const void*>(init.slot));
+}
+
+bool is_blocking(const OwnInit& init) {
+  return init.slot->own.load(std::memory_order_relaxed)->blocking;
+}
+
+void keep_first(Status* first, Status next) {
+  const bool better = first->ok() || (first->code() == Code::kInProgress && next.code() != Code::kSuccess);
+  if (better) *first = std::move(next);
+}
+
+}  // namespace
+
+UniqueId to_internal(const rcnUniqueId& id) {
+  UniqueId result;
+  std::memcpy(result.bytes.data(), id.internal, sizeof id.internal);
+  return result;
+}
+
+void to_public(const UniqueId& id, rcnUniqueId* result) {
+  std::memcpy(result->internal, id.bytes.data(), sizeof result->internal);
+}
+
+bool is_own_id(const rcnUniqueId& id) {
+  return decode_unique_id(to_internal(id)).ok();
+}
+
+Result<bool> read_blocking(const void* config) {
+  if (config == nullptr) return true;
+  ConfigHead head{};
+  std::memcpy(&head, config, offsetof(ConfigHead, blocking));
+  if (head.magic != kConfigMagic || head.size < sizeof(ConfigHead)) {
+    return make_error(Code::kInvalidArgument,
+                      "config has magic {:#x} and size {}: initialise it with NCCL_CONFIG_INITIALIZER",
+                      head.magic, head.size);
+  }
+  std::memcpy(&head, config, sizeof head);
+  if (head.blocking != 0 && head.blocking != 1 && head.blocking != kUndefinedInt) {
+    return make_error(Code::kInvalidArgument, "config->blocking is {}: expected 0 or 1", head.blocking);
+  }
+  return head.blocking != 0;
+}
+
+Result<OwnInit> prepare_init(void** handle, int nranks, const rcnUniqueId& id, int rank, int device,
+                             bool blocking) {
+  RCN_TRY(require(handle, "comm"));
+  RCN_TRY(check_rank(nranks, rank));
+  const UniqueId internal = to_internal(id);
+  if (auto decoded = decode_unique_id(internal); !decoded.ok()) return decoded.status();
+  RCN_ASSIGN(Config config, load_settings({}));
+  RCN_ASSIGN(OwnSlot* const slot,
+             reserve_slot(std::make_unique<OwnComm>(rank, nranks, device, blocking, std::move(config))));
+  *handle = slot;
+  return OwnInit{handle, slot, internal};
+}
+
+Status run_inits(const std::vector<OwnInit>& inits) {
+  std::vector<Status> results(inits.size());
+  std::vector<std::jthread> threads;
+  const std::uint64_t driver = thread_number();
+  const auto blocking = static_cast<std::size_t>(std::count_if(inits.begin(), inits.end(), is_blocking));
+  for (std::size_t i = 0; i < inits.size(); ++i) {
+    if (!is_blocking(inits[i])) {
+      results[i] = start_in_background(inits[i]);
+    } else if (blocking == 1) {
+      // Nobody else of this thread is waited for; after the others have been started.
+      continue;
+    } else {
+      threads.emplace_back([&, i] { results[i] = initialise_own(inits[i], driver); });
+    }
+  }
+  for (std::size_t i = 0; blocking == 1 && i < inits.size(); ++i) {
+    if (is_blocking(inits[i])) results[i] = initialise_own(inits[i], driver);
+  }
+  threads.clear();  // joins
+  Status first;
+  for (std::size_t i = 0; i < inits.size(); ++i) {
+    const bool goes_on = results[i].code() == Code::kInProgress;
+    if (!results[i].ok() && !goes_on) {
+      *inits[i].handle = nullptr;
+      const Status closed = close_own(inits[i].slot, true);
+      (void)closed;  // the first error is the one to tell
+    }
+    keep_first(&first, std::move(results[i]));
+  }
+  return first;
+}
+
+Status init_rank(void** comm, int nranks, const rcnUniqueId& id, int rank, const void* config) {
+  RCN_ASSIGN(const bool blocking, read_blocking(config));
+  RCN_ASSIGN(OwnInit init, prepare_init(comm, nranks, id, rank, -1, blocking));
+  if (group_is_open()) {
+    ThreadGroup::of_this_thread().inits.push_back(init);
+    return {};
+  }
+  return run_inits({init});
+}
+
+Status init_all(void** comms, int count, const int* devices) {
+  RCN_TRY(require(comms, "comm"));
+  RCN_TRY(check_rank(count, 0));
+  for (int i = 0; devices != nullptr && i < count; ++i) {
+    if (devices[i] < 0) return make_error(Code::kInvalidArgument, "devlist[{}] is {}", i, devices[i]);
+    if (std::find(devices, devices + i, devices[i]) != devices + i) {
+      return make_error(Code::kInvalidUsage, "devlist[{}] is {}, which stands there twice", i, devices[i]);
+    }
+  }
+  RCN_ASSIGN(const Config config, load_settings({}));
+  RCN_ASSIGN(const UniqueId made, create_unique_id(config));
+  rcnUniqueId id;
+  to_public(made, &id);
+  std::vector<OwnInit> inits;
+  for (int i = 0; i < count; ++i) {
+    auto init = prepare_init(&comms[i], count, id, i, devices == nullptr ? i : devices[i], true);
+    if (!init.ok()) {
+      for (const OwnInit& other : inits) {
+        *other.handle = nullptr;
+        RCN_TRY(close_own(other.slot, true));
+      }
+      return init.status();
+    }
+    inits.push_back(init.take());
+  }
+  Status status = run_inits(inits);
+  for (int i = 0; !status.ok() && i < count; ++i) {
+    if (comms[i] != nullptr) RCN_TRY(close_own(own_slot(std::exchange(comms[i], nullptr)), true));
+  }
+  return status;
+}
+
+// Calls on host memory are done when they return, so there is nothing to flush.
+Status finalize(OwnSlot* slot) {
+  RCN_TRY(why_not_ready(slot));
+  RCN_ASSIGN(const OwnPin own, OwnPin::begin(slot));
+  own->finalized.store(true);
+  slot->core.store(nullptr, std::memory_order_release);
+  return {};
+}
+
+Status revoke(OwnSlot* slot, int flags) {
+  if (flags != 0) return make_error(Code::kInvalidArgument, "revokeFlags is {}: expected 0", flags);
+  RCN_TRY(why_not_ready(slot));
+  RCN_ASSIGN(const OwnPin own, OwnPin::begin(slot));
+  own->revoked.store(true);
+  slot->core.store(nullptr, std::memory_order_release);
+  RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(own->core));
+  use->abort_by_user();
+  return {};
+}
+
+Result<Code> async_code(OwnSlot* slot) {
+  RCN_ASSIGN(const OwnPin own, OwnPin::begin(slot));
+  const std::uint32_t phase = own->phase.load(std::memory_order_acquire);
+  if (phase == OwnComm::kInitialising) return Code::kInProgress;
+  if (phase == OwnComm::kFailed) return own->error.code();
+  // Its own doing.
+  if (own->revoked) return Code::kSuccess;
+  RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(own->core));
+  return use->async_error().code();
+}
+
+}  // namespace rocenante::nccl

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nccl_shim/libnccl/side_table.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+namespace rocenante::nccl {
+namespace detail {
+std::atomic<SideBucket*> side_buckets{nullptr};
+}
+
+namespace {
+
+using detail::kSideBuckets;
+using detail::side_buckets;
+using detail::SideBucket;
+
+// A bucket whose entry went. Looking up passes over it, adding takes it.
+constexpr std::uintptr_t kGone = 1;
+// Looking up stays short.
+constexpr std::size_t kMostEntries = kSideBuckets / 2;
+constexpr std::size_t kTableBytes = kSideBuckets * sizeof(SideBucket);
+
+struct Writer {
+  std::mutex mutex;
+  std::size_t used = 0;  // buckets that ever had an entry
+};
+// Other threads may still look up while static objects go.
+Writer& writer() {
+  static Writer* const instance = new Writer;
+  return *instance;
+}
+
+std::uint64_t largest_of_ours(const Config& config, int ranks) {
+  constexpr std::uint64_t kKiB = 1024;
+  if (config.text(Key::kAllReduceMaxBytes) != "auto") return config.integer(Key::kAllReduceMaxBytes);
+  // Where others have measured that a ring overtakes one exchange (docs/guide/preload.md).
+  return ranks <= 2 ? 4096 * kKiB : ranks <= 4 ? 1024 * kKiB : 256 * kKiB;
+}
+
+SideBucket* find(std::uintptr_t key) {
+  SideBucket* const buckets = side_buckets.load(std::memory_order_relaxed);
+  if (buckets == nullptr) return nullptr;
+  for (std::size_t at = detail::side_hash(key);; at = (at + 1) % kSideBuckets) {
+    const std::uintptr_t found = buckets[at].key.load(std::memory_order_relaxed);
+    if (found == key) return &buckets[at];
+    if (found == 0) return nullptr;
+  }
+}
+
+// A free bucket for the key; a page of the table is touched when an entry first falls on it.
+Result<SideBucket*> place(Writer& table, std::uintptr_t key) {
+  SideBucket* buckets = side_buckets.load(std::memory_order_relaxed);
+  if (buckets == nullptr) {
+    void* const memory = ::mmap(nullptr, kTableBytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return errno_error("mmap for the table of communicators");
+    buckets = static_cast<SideBucket*>(memory);
+    side_buckets.store(buckets, std::memory_order_release);
+  }
+  for (std::size_t at = detail::side_hash(key);; at = (at + 1) % kSideBuckets) {
+    const std::uintptr_t found = buckets[at].key.load(std::memory_order_relaxed);
+    if (found == kGone && buckets[at].pins.load(std::memory_order_seq_cst) == 0) return &buckets[at];
+    if (found != 0) continue;
+    if (table.used == kMostEntries) {
+      return make_error(Code::kInvalidUsage, "{} communicators of the real library are known", table.used);
+    }
+    ++table.used;
+    return &buckets[at];
+  }
+}
+
+}  // namespace
+
+SideEntry::SideEntry(int rank_number, int rank_count, Config settings)
+    : rank(rank_number),
+      ranks(rank_count),
+      config(std::move(settings)),
+      core_config(config.with(Key::kStats, "0")),
+      max_bytes(largest_of_ours(config, rank_count)) {}
+
+Status add_side(void* comm, std::unique_ptr<SideEntry> entry) {
+  const std::unique_ptr<SideEntry> stale = remove_side(comm);
+  Writer& table = writer();
+  const std::lock_guard lock(table.mutex);
+  const auto key = reinterpret_cast<std::uintptr_t>(comm);
+  RCN_ASSIGN(SideBucket* const bucket, place(table, key));
+  bucket->entry.store(entry.release(), std::memory_order_relaxed);
+  // Release: the entry before the key.
+  bucket->key.store(key, std::memory_order_release);
+  return {};
+}
+
+std::unique_ptr<SideEntry> remove_side(void* comm) {
+  Writer& table = writer();
+  SideBucket* bucket = nullptr;
+  std::unique_ptr<SideEntry> entry;
+  {
+    const std::lock_guard lock(table.mutex);
+    bucket = find(reinterpret_cast<std::uintptr_t>(comm));
+    if (bucket == nullptr) return nullptr;
+    entry.reset(bucket->entry.load(std::memory_order_relaxed));
+    bucket->key.store(kGone, std::memory_order_seq_cst);
+  }
+  while (bucket->pins.load(std::memory_order_seq_cst) != 0) ::sched_yield();
+  return entry;
+}
+
+}  // namespace rocenante::nccl

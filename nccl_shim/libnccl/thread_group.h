@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a thread has said between ncclGroupStart and ncclGroupEnd. Calls of our own world are in the group
+// of lib/comm; this holds the rest.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/comm/communicator.h"
+#include "nccl_shim/libnccl/abi.h"
+#include "nccl_shim/libnccl/own_world.h"
+#include "nccl_shim/libnccl/side_table.h"
+
+namespace rocenante::nccl {
+
+class ThreadGroup {
+ public:
+  static ThreadGroup& of_this_thread();
+
+  Status start();
+  // The outermost end performs everything; the first error, or InProgress.
+  rcnResult_t end();
+  // Ends the group and performs nothing of it. `*real`: the real library's group is still to be ended.
+  Status discard(bool* real);
+
+  std::vector<OwnInit> inits;
+  std::vector<SplitRequest> splits;
+  std::vector<OwnSlot*> destroys;
+  // The real library's last error text when this thread's last one of ours came.
+  std::string real_error;
+
+  // Communicators the real library is making; they are known by their handles once the group has ended.
+  struct RealInit {
+    void** handle;
+    std::unique_ptr<SideEntry> entry;
+  };
+  std::vector<RealInit> real_inits;
+
+  // Calls on communicators of the side table, in issue order, from the first of ours on.
+  struct SideCall {
+    void* comm;
+    bool may_be_ours;
+    AllReduceCall call;
+    const void* stream;
+    std::function<rcnResult_t()> forward;
+  };
+  std::vector<SideCall> side_calls;
+  // Whether a later call on it must wait for the end, to keep its place.
+  bool holds(void* comm) const;
+
+ private:
+  Status drop();
+  rcnResult_t end_all();
+  rcnResult_t run_side_calls();
+
+  bool real_is_open_ = false;
+};
+
+}  // namespace rocenante::nccl
