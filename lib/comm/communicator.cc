@@ -18,6 +18,7 @@ namespace rocenante {
 namespace {
 
 constexpr std::size_t kLongestText = 65536;
+constexpr const char* kMapsAll = "maps all";
 
 // A range of operator numbers, different from that of the 16,383 communicators made before.
 std::uint32_t next_operator_range() {
@@ -73,23 +74,17 @@ Status Communicator::initialise(const UniqueId& id) {
       return make_error(Code::kRemoteError, "rank {} sent an identity that cannot be read", peer);
     }
   }
-  // A pure function of what all have just received: fails on all ranks or on none.
-  RCN_ASSIGN(transport_names_,
-             choose_transports(catalog_, config_.text(Key::kTransport), rank_, identities_));
   policy_ = WaitPolicy::choose(ranks_on_host(rank_, identities_), processors_on_host(rank_, identities_),
                                config_.integer(Key::kSpinUs));
 
-  RCN_ASSIGN(const std::vector<std::string> blobs, exchange(open_transports(), deadline));
-  const Status connected = connect_peers(blobs, deadline);
-  RCN_ASSIGN(const std::vector<std::string> votes,
-             exchange(connected.ok() ? Result<std::string>(std::string()) : Result<std::string>(connected),
-                      deadline));
+  RCN_TRY(connect_all(deadline));
   for (const auto& transport : transports_) RCN_TRY(transport->stop_serving(deadline));
-  const Status probed = probe(deadline);
-  RCN_TRY(exchange(probed.ok() ? Result<std::string>(std::string()) : Result<std::string>(probed), deadline)
-              .status());
+  RCN_ASSIGN(const std::vector<std::string> probed, exchange(probe(deadline), deadline));
+  // A rank that maps all its peers must still cut its rounds as those that do not (protocol rule 7).
+  const bool everybody_maps =
+      std::all_of(probed.begin(), probed.end(), [](const std::string& text) { return text == kMapsAll; });
 
-  RCN_TRY(build_lane());
+  RCN_TRY(build_lane(everybody_maps));
   neighbours_ = other_drivers(world, driver_);
   RCN_TRY(control_->start_events(this));
   is_complete_ = true;
@@ -181,31 +176,79 @@ Result<std::string> Communicator::open_transports() {
   return out.take();
 }
 
-Status Communicator::connect_peers(const std::vector<std::string>& blobs, net::Deadline deadline) {
-  links_.assign(ranks_, {});
-  for (std::uint32_t step = 1; step < ranks_; ++step) {
-    const std::uint32_t peer = (rank_ + step) % ranks_;  // everybody starts elsewhere
-    net::WireReader in(blobs[peer]);
-    for (;;) {
-      const std::string_view name = in.string(kLongestText);
-      if (name.empty()) {
-        return make_error(Code::kRemoteError, "rank {} offers no {} transport", peer,
-                          transport_names_[peer]);
+// Two processes of one host may yet be unable to hand memory to each other (containers, security policies).
+// Who finds out says so to all, and all connect anew with that pair's next transport.
+Status Communicator::connect_all(net::Deadline deadline) {
+  UnusableWays unusable;
+  for (;;) {
+    // A pure function of what all ranks know: fails on all or on none.
+    RCN_ASSIGN(transport_names_,
+               choose_transports(catalog_, config_.text(Key::kTransport), rank_, identities_, unusable));
+    RCN_ASSIGN(const std::vector<std::string> blobs, exchange(open_transports(), deadline));
+    const std::size_t known = unusable.size();
+    RCN_ASSIGN(const std::vector<std::string> votes,
+               exchange(connect_peers(blobs, deadline, unusable), deadline));
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+      net::WireReader in(votes[rank]);
+      for (;;) {
+        const std::string name(in.string(kLongestText));
+        const auto peer = in.integer<std::uint32_t>();
+        if (name.empty() || peer >= ranks_) break;
+        unusable.emplace(std::min(rank, peer), std::max(rank, peer), name);
       }
-      const std::string_view blob = in.string(kLongestText);
-      if (name != transport_names_[peer]) continue;
-      if (!transport_of_[peer]->caps().maps_memory) link_unmapped(peer);
-      RCN_TRY(transport_of_[peer]->connect(peer, blob, deadline, &links_[peer]));
-      break;
     }
+    // Each turn rules out at least one way, so this ends.
+    if (unusable.size() == known) return {};
+    links_.clear();
+    transports_.clear();
+    inbox_.reset();
+    outbox_.reset();
   }
-  return {};
 }
 
-// Rule 7 again: who finds a way closed says so to all.
-Status Communicator::probe(net::Deadline deadline) {
-  for (const auto& transport : transports_) RCN_TRY(transport->probe(deadline));
-  return {};
+// Returns the ways that turned out not to work although there are others: name, peer.
+Result<std::string> Communicator::connect_peers(const std::vector<std::string>& blobs,
+                                                net::Deadline deadline, const UnusableWays& unusable) {
+  links_.assign(ranks_, {});
+  net::WireWriter failed;
+  for (std::uint32_t step = 1; step < ranks_; ++step) {
+    const std::uint32_t peer = (rank_ + step) % ranks_;  // everybody starts elsewhere
+    const Status status = connect_peer(peer, blobs[peer], deadline);
+    if (status.ok()) continue;
+    const char* const name = transport_of_[peer]->name();
+    if (!has_other_way(catalog_, config_.text(Key::kTransport), identities_, rank_, peer, name, unusable)) {
+      return status;
+    }
+    log_warn(rank_, "rank {} is not reached by {}, another transport is taken: {}", peer, name,
+             status.text());
+    failed.string(name).integer(peer);
+  }
+  return failed.take();
+}
+
+// `offers` are the peer's blobs, by transport.
+Status Communicator::connect_peer(std::uint32_t peer, std::string_view offers, net::Deadline deadline) {
+  net::WireReader in(offers);
+  for (;;) {
+    const std::string_view name = in.string(kLongestText);
+    if (name.empty()) {
+      return make_error(Code::kRemoteError, "rank {} offers no {} transport", peer, transport_names_[peer]);
+    }
+    const std::string_view blob = in.string(kLongestText);
+    if (name != transport_names_[peer]) continue;
+    if (!transport_of_[peer]->caps().maps_memory) link_unmapped(peer);
+    return transport_of_[peer]->connect(peer, blob, deadline, &links_[peer]);
+  }
+}
+
+// Rule 7 again: who finds a way closed says so to all. Returns kMapsAll where every transport maps memory.
+Result<std::string> Communicator::probe(net::Deadline deadline) {
+  bool maps_all = true;
+  for (const auto& transport : transports_) {
+    RCN_TRY(transport->probe(deadline));
+    maps_all = maps_all && transport->caps().maps_memory;
+  }
+  return std::string(maps_all ? kMapsAll : "");
 }
 
 void Communicator::log_connections() const {
@@ -235,7 +278,7 @@ void Communicator::link_unmapped(std::uint32_t peer) {
   link.rails = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(rails_[peer].size()));
 }
 
-Status Communicator::build_lane() {
+Status Communicator::build_lane(bool everybody_maps) {
   for (const auto& transport : transports_) {
     if (!transport->caps().maps_memory) carriers_.push_back(transport.get());
   }
@@ -250,7 +293,7 @@ Status Communicator::build_lane() {
   first_doubt_ns_.assign(ranks_, 0);
   // Rounds that nobody copies out of stay in the cache; the others pay for each round with a signal.
   const std::uint64_t chunk = std::min(config_.integer(Key::kChunkBytes), geometry_.slot_bytes);
-  piece_bytes_ = (all_mapped ? chunk : geometry_.slot_bytes) / 16 * 16;
+  piece_bytes_ = (everybody_maps ? chunk : geometry_.slot_bytes) / 16 * 16;
   lane_.rank = rank_;
   lane_.ranks = ranks_;
   lane_.striped_bytes = config_.integer(Key::kStripeBytes);

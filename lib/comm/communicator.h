@@ -21,6 +21,7 @@
 #include "lib/comm/host_env.h"
 #include "lib/comm/host_reduce.h"
 #include "lib/comm/stats.h"
+#include "lib/comm/topology.h"
 #include "lib/comm/unique_id.h"
 #include "lib/comm/wait_policy.h"
 #include "lib/device/device.h"
@@ -132,15 +133,18 @@ class Communicator final : private ControlListener {
 
   Communicator(std::uint32_t rank, std::uint32_t ranks, Config config, const TransportCatalog& catalog);
   Status initialise(const UniqueId& id);
-  Status connect_peers(const std::vector<std::string>& blobs, net::Deadline deadline);
+  Status connect_all(net::Deadline deadline);
+  Result<std::string> connect_peers(const std::vector<std::string>& blobs, net::Deadline deadline,
+                                    const UnusableWays& unusable);
+  Status connect_peer(std::uint32_t peer, std::string_view offers, net::Deadline deadline);
   Status prepare();
   Status allocate();
   Result<std::string> open_transports();
-  Status probe(net::Deadline deadline);
+  Result<std::string> probe(net::Deadline deadline);
   void log_connections() const;
   Result<std::vector<std::string>> exchange(const Result<std::string>& own, net::Deadline deadline);
   void link_unmapped(std::uint32_t peer);
-  Status build_lane();
+  Status build_lane(bool everybody_maps);
   void leave();
 
   // What one call does: decided before its first round.

@@ -9,9 +9,12 @@ namespace {
 
 // First transport that serves the pair, or empty.
 std::string_view transport_for(const TransportCatalog& catalog, std::string_view setting,
-                               const HostIdentity& a, const HostIdentity& b) {
+                               std::span<const HostIdentity> ranks, std::uint32_t a, std::uint32_t b,
+                               const UnusableWays& unusable) {
   for (const char* const name : catalog.names()) {
-    if ((setting == "auto" || setting == name) && catalog.reachable(name, a, b)) return name;
+    if (setting != "auto" && setting != name) continue;
+    if (unusable.contains({std::min(a, b), std::max(a, b), name})) continue;
+    if (catalog.reachable(name, ranks[a], ranks[b])) return name;
   }
   return {};
 }
@@ -59,12 +62,13 @@ Status no_transport(std::string_view setting, std::span<const HostIdentity> rank
 
 Result<std::vector<std::string>> choose_transports(const TransportCatalog& catalog,
                                                    std::string_view setting, std::uint32_t rank,
-                                                   std::span<const HostIdentity> ranks) {
+                                                   std::span<const HostIdentity> ranks,
+                                                   const UnusableWays& unusable) {
   std::vector<std::string> names(ranks.size());
   for (std::uint32_t a = 0; a < ranks.size(); ++a) {
     for (std::uint32_t b = a + 1; b < ranks.size(); ++b) {
       RCN_TRY(check_ports(setting, ranks, a, b));
-      const std::string_view name = transport_for(catalog, setting, ranks[a], ranks[b]);
+      const std::string_view name = transport_for(catalog, setting, ranks, a, b, unusable);
       if (name.empty()) return no_transport(setting, ranks, a, b);
       if (a == rank) names[b] = name;
       if (b == rank) names[a] = name;
@@ -72,6 +76,13 @@ Result<std::vector<std::string>> choose_transports(const TransportCatalog& catal
   }
   names[rank] = "self";
   return names;
+}
+
+bool has_other_way(const TransportCatalog& catalog, std::string_view setting,
+                   std::span<const HostIdentity> ranks, std::uint32_t a, std::uint32_t b, const char* name,
+                   UnusableWays unusable) {
+  unusable.emplace(std::min(a, b), std::max(a, b), name);
+  return !transport_for(catalog, setting, ranks, a, b, unusable).empty();
 }
 
 std::uint32_t most_rails(std::string_view setting, std::span<const HostIdentity> ranks) {
