@@ -209,7 +209,8 @@ RCN_EXPORT rcnResult_t rcnRedOpDestroy(rcnRedOp_t op, rcnComm_t comm);
  * all ranks pass the same count, datatype and op. Any alignment; sendbuff == recvbuff is in place, other
  * overlap is not allowed (InvalidArgument). count 0 returns at once. Host memory: `stream` must be NULL and
  * the result is in place when the call returns. Inside a group the call is noted and done by rcnGroupEnd.
- * After an error other than InvalidArgument the communicator is poisoned and recvbuff undefined. */
+ * One call moves at most 2^40 bytes (InvalidArgument). After an error other than InvalidArgument, or the
+ * InvalidUsage that asks for a group, the communicator is poisoned and recvbuff undefined. */
 RCN_EXPORT rcnResult_t rcnAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                                     rcnDataType_t datatype, rcnRedOp_t op, rcnComm_t comm, void* stream);
 
