@@ -88,7 +88,8 @@ if [[ -z $directory ]]; then
   trap 'rm -rf "$work"' EXIT
   cd "$work"
   fetch
-  echo "kernel.sh: preparing Linux $version" >&2
+  # A person who waits is told; the standard error of a test is its command's.
+  [[ ! -t 2 ]] || echo "kernel.sh: preparing Linux $version" >&2
   dpkg -x "$work"/linux-image-*.deb "$work/tree"
   directory=$cache/$version
   mkdir -p "$directory"
