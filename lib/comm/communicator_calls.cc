@@ -248,7 +248,7 @@ void Communicator::post_puts(std::uint64_t epoch, const protocol::Piece& piece) 
                           piece.tag, protocol::lines_of(lane_, links_[peer], piece.bytes)});
     }
     if (Status status = transport->post(puts_); !status.ok()) {
-      abort({protocol::AbortReason::kTransport, protocol::kNoPeer, epoch}, std::move(status));
+      fail_transport(std::move(status), epoch);
     }
   }
 }
@@ -256,7 +256,7 @@ void Communicator::post_puts(std::uint64_t epoch, const protocol::Piece& piece) 
 void Communicator::progress_transports(std::uint64_t epoch) {
   for (Transport* const transport : carriers_) {
     if (Status status = transport->progress(); !status.ok()) {
-      abort({protocol::AbortReason::kTransport, protocol::kNoPeer, epoch}, std::move(status));
+      fail_transport(std::move(status), epoch);
     }
   }
 }

@@ -15,6 +15,8 @@ namespace {
 
 // How long a call waits for another thread to take up the ranks that now seem to be this thread's.
 constexpr std::uint64_t kDriverGraceNs = 200'000'000;
+// How long a transport's error waits for another rank's abort that may have caused it.
+constexpr std::uint64_t kFirstCauseNs = 300'000'000;
 // How long one sign that a peer is gone waits for the other.
 constexpr std::uint64_t kDoubtNs = 1'000'000'000;
 
@@ -35,6 +37,14 @@ void Communicator::abort(protocol::AbortCause cause, Status status) {
   log_warn(rank_, "{}", text);
   if (control_ != nullptr) control_->broadcast_abort(abort_.word(), text);
   wake_own_thread();
+}
+
+// A peer that has aborted closes its ends of the transports, and its word, which names the first cause, may
+// still be on its way.
+void Communicator::fail_transport(Status status, std::uint64_t epoch) {
+  const std::uint64_t limit = monotonic_ns() + kFirstCauseNs;
+  while (!abort_.raised() && monotonic_ns() < limit) nap();
+  abort({protocol::AbortReason::kTransport, protocol::kNoPeer, epoch}, std::move(status));
 }
 
 void Communicator::abort_by_user() {
