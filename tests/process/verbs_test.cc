@@ -16,7 +16,7 @@
 
 namespace {
 
-using rocenante::AllReduceCall;
+using rocenante::CollectiveCall;
 using rocenante::Communicator;
 using rocenante::Config;
 using rocenante::HostIdentity;
@@ -92,7 +92,7 @@ Status sum_call(Communicator& comm, int call, std::size_t count) {
   std::vector<std::uint32_t> data(count);
   const auto base = [&](std::size_t i) { return i * 31 + static_cast<std::size_t>(call) * 1000; };
   for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<std::uint32_t>(base(i) + comm.rank() * 7);
-  RCN_TRY(comm.all_reduce(AllReduceCall{data.data(), data.data(), count, DataType::kUint32, 0}));
+  RCN_TRY(comm.all_reduce(CollectiveCall{data.data(), data.data(), count, DataType::kUint32, 0}));
   const std::size_t n = comm.ranks();
   for (std::size_t i = 0; i < count; ++i) {
     const auto want = static_cast<std::uint32_t>(n * base(i) + 7 * n * (n - 1) / 2);
