@@ -154,8 +154,12 @@ class Communicator::CollectiveOperation final : public Operation {
         port_(comm),
         combiner_(plan_.work),
         rounds_(comm.env_, group_, comm.lane_, port_, combiner_, 0, plan_.exchange) {
-    const bool gathers = call.collective == Collective::kAllGather;
-    comm.counters_.count(call.collective, plan_.exchange.bytes * (gathers ? comm.ranks_ : 1), plan_.path);
+    if constexpr (std::is_same_v<typename Combiner::Work, HostReduction>) {
+      comm.counters_.count(Collective::kAllReduce, plan_.exchange.bytes, plan_.path);
+    } else {
+      const bool gathers = call.collective == Collective::kAllGather;
+      comm.counters_.count(call.collective, plan_.exchange.bytes * (gathers ? comm.ranks_ : 1), plan_.path);
+    }
     comm.current_ = call;
   }
 
