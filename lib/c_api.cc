@@ -15,10 +15,11 @@
 #include "lib/comm/handle_table.h"
 #include "lib/comm/thread_state.h"
 
-using rocenante::AllReduceCall;
 using rocenante::CallGroup;
 using rocenante::check_type_and_op;
 using rocenante::Code;
+using rocenante::Collective;
+using rocenante::CollectiveCall;
 using rocenante::Config;
 using rocenante::ExclusiveUse;
 using rocenante::guarded;
@@ -30,6 +31,8 @@ using rocenante::Result;
 using rocenante::Status;
 
 static_assert(sizeof(rcnUniqueId) == sizeof(rocenante::UniqueId));
+static_assert(rcnNumColls == rocenante::kNumCollectives);
+static_assert(rcnCollAlltoAll == static_cast<int>(Collective::kAllToAll));
 
 namespace {
 
@@ -77,9 +80,27 @@ Status init_rank(rcnComm_t* comm, int nranks, const rcnUniqueId& id, int rank, c
 Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, rcnDataType_t datatype,
                   rcnRedOp_t op, rcnComm_t comm, const void* stream) {
   RCN_TRY(check_type_and_op(datatype, op));
-  const AllReduceCall call{sendbuff, recvbuff, count, static_cast<rocenante::reduce::DataType>(datatype),
-                           static_cast<std::uint32_t>(op)};
+  const CollectiveCall call{sendbuff, recvbuff, count, static_cast<rocenante::reduce::DataType>(datatype),
+                            static_cast<std::uint32_t>(op)};
   return rocenante::submit(comm, call, stream);
+}
+
+// One of the others; `op` is rcnSum and `root` 0 where the collective has none.
+rcnResult_t collective(Collective which, const void* sendbuff, void* recvbuff, std::size_t count,
+                       rcnDataType_t datatype, rcnRedOp_t op, int root, rcnComm_t comm,
+                       const void* stream) {
+  return guarded_in_group([&]() -> Status {
+    RCN_TRY(check_type_and_op(datatype, op));
+    const CollectiveCall call{sendbuff,
+                              recvbuff,
+                              count,
+                              static_cast<rocenante::reduce::DataType>(datatype),
+                              static_cast<std::uint32_t>(op),
+                              {},
+                              which,
+                              static_cast<std::uint32_t>(root)};
+    return rocenante::submit(comm, call, stream);
+  });
 }
 
 Status get_stats(rcnComm_t comm, rcnCommStats_t* stats) {
@@ -252,6 +273,34 @@ rcnResult_t rcnAllReduce(const void* sendbuff, void* recvbuff, size_t count, rcn
                          rcnRedOp_t op, rcnComm_t comm, void* stream) {
   return guarded_in_group(
       [&] { return all_reduce(sendbuff, recvbuff, count, datatype, op, comm, stream); });
+}
+
+rcnResult_t rcnAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, rcnDataType_t datatype,
+                         rcnComm_t comm, void* stream) {
+  return collective(Collective::kAllGather, sendbuff, recvbuff, sendcount, datatype, rcnSum, 0, comm,
+                    stream);
+}
+
+rcnResult_t rcnReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, rcnDataType_t datatype,
+                             rcnRedOp_t op, rcnComm_t comm, void* stream) {
+  return collective(Collective::kReduceScatter, sendbuff, recvbuff, recvcount, datatype, op, 0, comm,
+                    stream);
+}
+
+rcnResult_t rcnBroadcast(const void* sendbuff, void* recvbuff, size_t count, rcnDataType_t datatype,
+                         int root, rcnComm_t comm, void* stream) {
+  return collective(Collective::kBroadcast, sendbuff, recvbuff, count, datatype, rcnSum, root, comm,
+                    stream);
+}
+
+rcnResult_t rcnReduce(const void* sendbuff, void* recvbuff, size_t count, rcnDataType_t datatype,
+                      rcnRedOp_t op, int root, rcnComm_t comm, void* stream) {
+  return collective(Collective::kReduce, sendbuff, recvbuff, count, datatype, op, root, comm, stream);
+}
+
+rcnResult_t rcnAlltoAll(const void* sendbuff, void* recvbuff, size_t count, rcnDataType_t datatype,
+                        rcnComm_t comm, void* stream) {
+  return collective(Collective::kAllToAll, sendbuff, recvbuff, count, datatype, rcnSum, 0, comm, stream);
 }
 
 rcnResult_t rcnGroupStart(void) {

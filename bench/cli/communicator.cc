@@ -57,7 +57,7 @@ std::string Communicator::transport_names() const {
   return join(std::vector<std::string>(names.begin(), names.end()), "+");
 }
 
-std::map<std::string, std::uint64_t> Communicator::calls_by_path() const {
+std::map<std::string, std::uint64_t> Communicator::calls_by_path(rcnColl_t collective) const {
   rcnCommStats_t stats = RCN_COMM_STATS_INITIALIZER;
   check_call(rcnCommGetStats(comm_, &stats), "rcnCommGetStats", comm_);
   std::vector<rcnStatsEntry_t> entries(stats.count);
@@ -67,7 +67,8 @@ std::map<std::string, std::uint64_t> Communicator::calls_by_path() const {
   if (stats.count < entries.size()) entries.resize(stats.count);
   std::map<std::string, std::uint64_t> calls;
   for (const rcnStatsEntry_t& entry : entries) {
-    if (entry.collective == rcnCollAllReduce) calls[rcnPathName(entry.path)] += entry.calls;
+    if (entry.collective == static_cast<std::uint32_t>(collective))
+      calls[rcnPathName(entry.path)] += entry.calls;
   }
   return calls;
 }

@@ -36,8 +36,8 @@ class Communicator {
   // Names of the transports to the peers, sorted and joined with '+'; "self" without peers.
   std::string transport_names() const;
 
-  // Calls so far by name of path.
-  std::map<std::string, std::uint64_t> calls_by_path() const;
+  // Calls of a collective so far, by name of path.
+  std::map<std::string, std::uint64_t> calls_by_path(rcnColl_t collective) const;
 
   // Combines small arrays of all ranks, in place. Also makes ranks meet.
   void all_max(std::uint64_t* values, std::size_t count);

@@ -8,11 +8,12 @@ namespace rocenante::bench {
 std::string json_line(const Row& row, bool in_place, const RunInfo& info) {
   const Measurement& measured = in_place ? row.in_place : row.out_of_place;
   nlohmann::ordered_json object;
-  object["collective"] = "all_reduce";
+  object["collective"] = info.collective;
   object["bytes"] = row.bytes;
   object["count"] = row.count;
   object["dtype"] = row.type->name;
   object["op"] = row.op->name;
+  if (row.root >= 0) object["root"] = row.root;
   object["ranks"] = info.ranks;
   object["transport"] = info.transport;
   object["algorithm"] = measured.algorithm;

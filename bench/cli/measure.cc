@@ -87,31 +87,78 @@ Meter::Buffer Meter::allocate(std::uint64_t bytes) {
 Meter::Meter(Communicator& comm, const PerfOptions& options)
     : comm_(comm),
       options_(options),
+      collective_(*options.collective),
       send_(allocate(options.max_bytes)),
       recv_(allocate(options.max_bytes)) {}
 
 Row Meter::measure(const TypeInfo& type, const OpInfo& op, std::uint64_t bytes) {
   Row row;
-  row.count = bytes / type.size;
-  row.bytes = row.count * type.size;
+  const std::size_t blocks = collective_.blocks(comm_.ranks());
+  row.count = bytes / type.size / blocks;
+  row.bytes = row.count * type.size * blocks;
+  row.has_in_place = collective_.has_in_place;
+  if (collective_.has_root) row.root = options_.root;
   row.type = &type;
   row.op = &op;
   const Operator native(comm_, type, op);
   row.out_of_place = measure_half(type, op, native.get(), row.count, false);
-  row.in_place = measure_half(type, op, native.get(), row.count, true);
+  if (row.has_in_place) row.in_place = measure_half(type, op, native.get(), row.count, true);
   return row;
 }
 
+CallArguments Meter::buffers(const Pattern& pattern, bool in_place) const {
+  const std::size_t count =
+      collective_.sends_blocks ? pattern.count / static_cast<std::size_t>(comm_.ranks()) : pattern.count;
+  const std::size_t own = count * element_size(pattern.type) * static_cast<std::size_t>(comm_.rank());
+  unsigned char* send = in_place ? recv_.get() : send_.get();
+  unsigned char* recv = recv_.get();
+  if (in_place && collective_.receives_blocks) send += own;
+  if (in_place && collective_.sends_blocks) recv += own;
+  return {send, recv, count, pattern.type, rcnSum, options_.root};
+}
+
+// Whether every element that the call had to write is right.
+Mismatch Meter::check(const Pattern& pattern, const void* result) const {
+  const auto rank = static_cast<std::size_t>(comm_.rank());
+  const std::size_t block =
+      pattern.count / (collective_.sends_blocks ? static_cast<std::size_t>(comm_.ranks()) : 1);
+  switch (collective_.value) {
+    case rcnCollBroadcast:
+      return check_copy(pattern, options_.root, 0, pattern.count, result);
+    case rcnCollReduce:
+      return comm_.rank() == options_.root ? check_result(pattern, 0, pattern.count, result) : Mismatch{};
+    case rcnCollReduceScatter:
+      return check_result(pattern, rank * block, block, result);
+    case rcnCollAllGather:
+    case rcnCollAlltoAll:
+      break;
+    default:
+      return check_result(pattern, 0, pattern.count, result);
+  }
+  Mismatch all;
+  const auto* bytes = static_cast<const unsigned char*>(result);
+  for (int from = 0; from < comm_.ranks(); ++from) {
+    const std::size_t first = collective_.sends_blocks ? rank * block : 0;
+    Mismatch one = check_copy(pattern, from, first, block, bytes);
+    one.index += static_cast<std::size_t>(from) * block - first;
+    const std::uint64_t wrong = all.wrong + one.wrong;
+    if (all.wrong == 0) all = one;
+    all.wrong = wrong;
+    bytes += block * element_size(pattern.type);
+  }
+  return all;
+}
+
 std::uint64_t Meter::call(Pattern& pattern, rcnRedOp_t native, bool in_place, bool fill) {
-  unsigned char* const send = in_place ? recv_.get() : send_.get();
+  CallArguments arguments = buffers(pattern, in_place);
+  arguments.op = native;
   pattern.call = ++calls_;
-  if (fill) fill_input(pattern, comm_.rank(), send);
+  if (fill) fill_input(pattern, comm_.rank(), const_cast<void*>(arguments.send));
   const Clock::time_point start = Clock::now();
-  const rcnResult_t result =
-      rcnAllReduce(send, recv_.get(), pattern.count, pattern.type, native, comm_.get(), nullptr);
+  const rcnResult_t result = call_collective(collective_.value, arguments, comm_.get());
   const Clock::time_point end = Clock::now();
   if (result != rcnSuccess) {
-    throw RunError(text("all_reduce of %zu elements failed: %s", pattern.count,
+    throw RunError(text("%s of %zu elements failed: %s", collective_.name, arguments.count,
                         library_error(result, comm_.get()).c_str()));
   }
   return static_cast<std::uint64_t>(
@@ -120,8 +167,10 @@ std::uint64_t Meter::call(Pattern& pattern, rcnRedOp_t native, bool in_place, bo
 
 Measurement Meter::measure_half(const TypeInfo& type, const OpInfo& op, rcnRedOp_t native,
                                 std::size_t count, bool in_place) {
-  Pattern pattern{type.value, op.kind, comm_.ranks(), count, 0};
-  const auto before = comm_.calls_by_path();
+  const std::size_t blocks = collective_.blocks(comm_.ranks());
+  Pattern pattern{type.value, op.kind, comm_.ranks(), collective_.sends_blocks ? count * blocks : count, 0};
+  const std::size_t bytes = count * type.size * blocks;  // of the larger buffer
+  const auto before = comm_.calls_by_path(collective_.value);
 
   for (std::uint64_t i = 0; i < options_.warmup_iters; ++i) {
     call(pattern, native, in_place, options_.fresh || i == 0);
@@ -135,15 +184,15 @@ Measurement Meter::measure_half(const TypeInfo& type, const OpInfo& op, rcnRedOp
   std::uint64_t wrong = 0;
   for (std::uint64_t i = 0; i < options_.checks; ++i) {
     // What the call fails to write must not pass for its result.
-    if (!in_place) std::memset(recv_.get(), 0xa5, count * type.size);
+    if (!in_place) std::memset(recv_.get(), 0xa5, bytes);
     call(pattern, native, in_place, true);
-    const Mismatch mismatch = check_result(pattern, recv_.get());
+    const Mismatch mismatch = check(pattern, buffers(pattern, in_place).recv);
     if (mismatch.wrong != 0) report_mismatch(pattern, type, op, in_place, mismatch);
     wrong += mismatch.wrong;
   }
 
   Measurement measured;
-  measured.algorithm = grown_paths(before, comm_.calls_by_path());
+  measured.algorithm = grown_paths(before, comm_.calls_by_path(collective_.value));
   std::uint64_t slowest[] = {histogram_.min(), histogram_.percentile(50), histogram_.percentile(90),
                              histogram_.percentile(99), histogram_.max()};
   comm_.all_max(slowest, std::size(slowest));
@@ -157,11 +206,10 @@ Measurement Meter::measure_half(const TypeInfo& type, const OpInfo& op, rcnRedOp
   measured.p99_us = us(slowest[3]);
   measured.max_us = us(slowest[4]);
   // Bytes per nanosecond are 10^9 bytes per second.
-  const double ranks = comm_.ranks();
   if (slowest[1] != 0) {
-    measured.algbw_gbps = static_cast<double>(count * type.size) / static_cast<double>(slowest[1]);
+    measured.algbw_gbps = static_cast<double>(bytes) / static_cast<double>(slowest[1]);
   }
-  measured.busbw_gbps = measured.algbw_gbps * 2.0 * (ranks - 1.0) / ranks;
+  measured.busbw_gbps = measured.algbw_gbps * collective_.bus_factor(comm_.ranks());
   if (options_.checks != 0) measured.wrong = wrong;
   return measured;
 }

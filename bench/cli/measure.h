@@ -32,6 +32,9 @@ class Meter {
   using Buffer = std::unique_ptr<unsigned char, Free>;
   static Buffer allocate(std::uint64_t bytes);
 
+  // Where a call's buffers are; in place, the smaller is this rank's block of the larger.
+  CallArguments buffers(const Pattern& pattern, bool in_place) const;
+  Mismatch check(const Pattern& pattern, const void* result) const;
   Measurement measure_half(const TypeInfo& type, const OpInfo& op, rcnRedOp_t native, std::size_t count,
                            bool in_place);
   // One call, after writing the input if `fill`; returns its nanoseconds.
@@ -41,6 +44,7 @@ class Meter {
 
   Communicator& comm_;
   const PerfOptions& options_;
+  const CollectiveInfo& collective_;
   Buffer send_;
   Buffer recv_;
   Histogram histogram_;

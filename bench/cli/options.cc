@@ -39,7 +39,7 @@ CLI::Option* add(CLI::App* app, const char* flags, std::string& value, const cha
 void add_perf(CLI::App& app, PerfArguments& arguments) {
   CLI::App* const perf = app.add_subcommand("perf", "Measure and check a collective over host memory");
   perf->set_help_flag("-h,--help", "Print this help and exit");
-  perf->add_option("COLLECTIVE", arguments.collective, "What to measure: all_reduce")
+  perf->add_option("COLLECTIVE", arguments.collective, "What to measure: " + names(all_collectives()))
       ->type_name("")
       ->required();
 
@@ -63,6 +63,7 @@ void add_perf(CLI::App& app, PerfArguments& arguments) {
       what);
   add(perf, "-o,--op", arguments.op, "LIST", "Operators, separated by commas, or all: " + names(all_ops()),
       what);
+  add(perf, "-r,--root", arguments.root, "NUMBER", "Root of a broadcast or a reduce", what);
   perf->add_flag(
           "--fresh", arguments.fresh,
           "Write new values into the send buffer before each call, outside the timed span. Without it\n"
@@ -106,7 +107,11 @@ void add_perf(CLI::App& app, PerfArguments& arguments) {
       "Options and table are those of nccl-tests. Every call is timed on every rank by itself, with no "
       "barrier\n"
       "between calls; a row shows the median of the slowest rank. algbw is bytes / time, busbw is\n"
-      "algbw * 2 (n - 1) / n, both in GB/s (10^9 bytes per second). Results of the checked calls are "
+      "algbw times 2 (n - 1) / n for all_reduce, 1 for broadcast and reduce, (n - 1) / n for the others, "
+      "both in "
+      "GB/s\n"
+      "(10^9 bytes per second). A size is that of the larger buffer, a count that of one rank's block. "
+      "Results of the checked calls are "
       "compared on\n"
       "every rank, bit by bit, with the exact result; #wrong counts the elements that differ, over all "
       "ranks.\n"

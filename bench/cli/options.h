@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/cli/collectives.h"
 #include "bench/cli/environment.h"
 #include "bench/cli/run.h"
 #include "bench/cli/types.h"
@@ -26,6 +27,7 @@ struct PerfArguments {
   std::string check = "1";
   std::string type = "float";
   std::string op = "sum";
+  std::string root = "0";
   std::string ranks;
   std::string transport;
   bool fresh = false;
@@ -43,6 +45,7 @@ struct PerfArguments {
 
 // The same, checked.
 struct PerfOptions {
+  const CollectiveInfo* collective = &all_collectives().front();
   std::uint64_t min_bytes = 0;
   std::uint64_t max_bytes = 0;
   std::uint64_t step_factor = 2;
@@ -52,6 +55,7 @@ struct PerfOptions {
   std::uint64_t checks = 0;  // checked calls per measurement
   std::vector<const TypeInfo*> types;
   std::vector<const OpInfo*> ops;
+  int root = 0;
   int ranks = 1;       // of the whole world
   int first_rank = 0;  // the first that this process starts or is
   int ranks_here = 1;

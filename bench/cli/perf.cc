@@ -62,10 +62,11 @@ class Reporter {
     const bool to_stdout = options_.json == "-";
     if (json_ != nullptr || to_stdout) {
       write_report(to_stdout ? stdout : json_.get(),
-                   json_line(row, false, info_) + json_line(row, true, info_), "--json", options_.json);
+                   json_line(row, false, info_) + (row.has_in_place ? json_line(row, true, info_) : ""),
+                   "--json", options_.json);
     }
     busbw_ += row.out_of_place.busbw_gbps + row.in_place.busbw_gbps;
-    measurements_ += 2;
+    measurements_ += row.has_in_place ? 2 : 1;
     if (plot_ != nullptr) rows_.push_back(row);
   }
 
@@ -94,6 +95,7 @@ int run_rank(const PerfOptions& options, const rcnUniqueId& id, int rank) {
   Meter meter(comm, options);
   RunInfo info;
   info.version = library_version();
+  info.collective = options.collective->name;
   info.ranks = options.ranks;
   info.transport = comm.transport_names();
   info.clock_ns = clock_cost_ns();

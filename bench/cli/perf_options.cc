@@ -136,8 +136,12 @@ void check_start(const PerfArguments& arguments, const GetVariable& variable, Pe
 
 PerfOptions check_perf_arguments(const PerfArguments& arguments, const GetVariable& variable) {
   PerfOptions options;
-  if (arguments.collective != "all_reduce")
-    refuse("COLLECTIVE", arguments.collective, "must be all_reduce");
+  options.collective = find_collective(arguments.collective);
+  if (options.collective == nullptr) {
+    std::vector<std::string> known;
+    for (const CollectiveInfo& info : all_collectives()) known.emplace_back(info.name);
+    refuse("COLLECTIVE", arguments.collective, "must be one of: " + join(known, ", "));
+  }
   options.min_bytes = parse_size("--minbytes", arguments.min_bytes);
   options.max_bytes = parse_size("--maxbytes", arguments.max_bytes);
   if (options.min_bytes > options.max_bytes) {
@@ -154,6 +158,11 @@ PerfOptions check_perf_arguments(const PerfArguments& arguments, const GetVariab
   options.checks = parse_number("--check", arguments.check, 0, kMaxChecks);
   options.types = parse_list<TypeInfo>("--datatype", arguments.type, find_type, all_types);
   options.ops = parse_list<OpInfo>("--op", arguments.op, find_op, all_ops);
+  if (!options.collective->reduces) {
+    if (arguments.op != PerfArguments{}.op)
+      refuse("--op", arguments.op, text("must be absent: %s reduces nothing", options.collective->name));
+    options.ops = {&no_op()};
+  }
   options.fresh = arguments.fresh;
   if (arguments.bind != "core" && arguments.bind != "none") {
     refuse("--bind", arguments.bind, "must be core or none");
@@ -161,6 +170,9 @@ PerfOptions check_perf_arguments(const PerfArguments& arguments, const GetVariab
   options.bind = arguments.bind == "core";
   options.grace_s = static_cast<unsigned>(parse_number("--grace", arguments.grace, 0, kMaxGraceS));
   check_start(arguments, variable, options);
+  options.root = as_rank("--root", arguments.root, options.ranks);
+  if (!options.collective->has_root && options.root != 0)
+    refuse("--root", arguments.root, text("must be absent: %s has no root", options.collective->name));
 
   // The name itself is the library's to judge; what could end this setting and begin another is not.
   if (arguments.transport.find_first_of("=;\n \t") != std::string::npos) {

@@ -163,7 +163,7 @@ std::vector<Series> collect(const std::vector<Row>& rows) {
       const char* const chosen = kColours[colour++ % std::size(kColours)];
       const std::string name = text("%s %s", type->name, op->name);
       all.push_back(Series{name + ", out of place", chosen, false, {}, {}});
-      all.push_back(Series{name + ", in place", chosen, true, {}, {}});
+      if (row.has_in_place) all.push_back(Series{name + ", in place", chosen, true, {}, {}});
     }
     const auto add = [&row](Series& series, const Measurement& measured) {
       // A logarithmic axis has no place for zero.
@@ -171,8 +171,8 @@ std::vector<Series> collect(const std::vector<Row>& rows) {
       if (row.bytes != 0 && measured.p50_us > 0) series.latency.push_back({bytes, measured.p50_us});
       if (row.bytes != 0 && measured.busbw_gbps > 0) series.busbw.push_back({bytes, measured.busbw_gbps});
     };
-    add(all[all.size() - 2], row.out_of_place);
-    add(all.back(), row.in_place);
+    add(all[all.size() - (row.has_in_place ? 2 : 1)], row.out_of_place);
+    if (row.has_in_place) add(all.back(), row.in_place);
   }
   return all;
 }
@@ -209,7 +209,7 @@ std::string draw_plot(const std::vector<Row>& rows, const RunInfo& info) {
       "font-family=\"sans-serif\" font-size=\"12\" fill=\"#222222\">\n"
       "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
       kWidth, height, kWidth, height);
-  const std::string title = text("all_reduce, %d rank%s, %s, rocenante %s", info.ranks,
+  const std::string title = text("%s, %d rank%s, %s, rocenante %s", info.collective.c_str(), info.ranks,
                                  info.ranks == 1 ? "" : "s", info.transport.c_str(), info.version.c_str());
   label(out, kWidth / 2, 30, "middle", escape(title), " font-size=\"17\" font-weight=\"bold\"");
   draw_panel(out, kLeftPanel, "Latency", "time of the slowest rank, median (&#181;s)", all,

@@ -36,6 +36,8 @@ struct Row {
   const OpInfo* op = nullptr;
   Measurement out_of_place;
   Measurement in_place;
+  bool has_in_place = true;  // false: `in_place` was not measured
+  int root = -1;             // -1: the collective has none
 };
 
 struct RunInfo {
@@ -43,6 +45,7 @@ struct RunInfo {
   int ranks = 0;
   std::string transport;  // names joined with '+'
   double clock_ns = 0;    // what one reading of the clock costs
+  std::string collective = "all_reduce";
 };
 
 void print_header(std::FILE* out, const PerfOptions& options, const RunInfo& info);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of nccl-tests, column for column (the root column, which an all-reduce has no use for,
-// included), so that scripts that read one can read the other.
+// The table of nccl-tests, column for column, so that scripts that read one can read the other.
 #include "bench/cli/report.h"
 #include "bench/cli/text.h"
 
@@ -18,7 +17,9 @@ std::string bandwidth_text(double gbps) {
   return text("%.2f", gbps);
 }
 
-std::string half_row(const Measurement& measured) {
+std::string half_row(const Measurement* half) {
+  if (half == nullptr) return text("  %8s %7s %7s %7s", "N/A", "N/A", "N/A", "N/A");
+  const Measurement& measured = *half;
   const std::string wrong =
       measured.wrong ? text("%llu", static_cast<unsigned long long>(*measured.wrong)) : "N/A";
   return text("  %8s %7s %7s %7s", time_text(measured.p50_us).c_str(),
@@ -32,7 +33,7 @@ void print_header(std::FILE* out, const PerfOptions& options, const RunInfo& inf
   const std::string step = options.step_bytes != 0
                                ? text("%llu(bytes)", static_cast<unsigned long long>(options.step_bytes))
                                : text("%llu(factor)", static_cast<unsigned long long>(options.step_factor));
-  std::fprintf(out, "# rocenante %s perf all_reduce\n", info.version.c_str());
+  std::fprintf(out, "# rocenante %s perf %s\n", info.version.c_str(), info.collective.c_str());
   std::fprintf(out, "# ranks %d transport %s\n", info.ranks, info.transport.c_str());
   std::fprintf(
       out, "# minBytes %llu maxBytes %llu step: %s warmup iters: %llu iters: %llu validation: %llu%s\n",
@@ -57,8 +58,9 @@ void print_header(std::FILE* out, const PerfOptions& options, const RunInfo& inf
 
 void print_row(std::FILE* out, const Row& row) {
   std::fprintf(out, "%12llu  %12llu  %8s  %6s  %5d%s%s\n", static_cast<unsigned long long>(row.bytes),
-               static_cast<unsigned long long>(row.count), row.type->name, row.op->name, -1,
-               half_row(row.out_of_place).c_str(), half_row(row.in_place).c_str());
+               static_cast<unsigned long long>(row.count), row.type->name, row.op->name, row.root,
+               half_row(&row.out_of_place).c_str(),
+               half_row(row.has_in_place ? &row.in_place : nullptr).c_str());
   std::fflush(out);
 }
 

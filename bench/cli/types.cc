@@ -17,6 +17,8 @@ constexpr OpInfo kOps[] = {
     {"min", OpKind::kMin}, {"avg", OpKind::kAvg},   {"mulsum", OpKind::kMulSum},
 };
 
+constexpr OpInfo kNoOp = {"none", OpKind::kSum};
+
 struct Alias {
   std::string_view alias;
   std::string_view name;
@@ -36,6 +38,14 @@ std::span<const TypeInfo> all_types() {
 }
 std::span<const OpInfo> all_ops() {
   return kOps;
+}
+
+const OpInfo& no_op() {
+  return kNoOp;
+}
+
+std::size_t element_size(rcnDataType_t type) {
+  return kTypes[static_cast<std::size_t>(type)].size;
 }
 
 const TypeInfo* find_type(std::string_view name) {

@@ -28,6 +28,11 @@ struct OpInfo {
 // In the order of the numbers, which is also that of "all".
 std::span<const TypeInfo> all_types();
 std::span<const OpInfo> all_ops();
+// "none", for collectives that reduce nothing.
+const OpInfo& no_op();
+
+// Bytes of one element.
+std::size_t element_size(rcnDataType_t type);
 
 // By name or alias ("fp16", "float32", ...); null if there is none.
 const TypeInfo* find_type(std::string_view name);

@@ -206,20 +206,41 @@ std::vector<typename Format::Bits> one_period(const Pattern& pattern, std::size_
   return out;
 }
 
-template <typename Bits>
-void compare(const std::vector<Bits>& expected, std::size_t first, std::size_t length,
-             const unsigned char* found, Mismatch& mismatch) {
-  if (std::memcmp(expected.data(), found, length * sizeof(Bits)) == 0) return;
-  for (std::size_t i = 0; i < length; ++i) {
-    Bits bits;
-    std::memcpy(&bits, found + i * sizeof(Bits), sizeof(Bits));
-    if (bits == expected[i]) continue;
-    if (mismatch.wrong++ == 0) {
-      mismatch.index = first + i;
-      mismatch.expected = expected[i];
-      mismatch.found = bits;
-    }
+template <typename Format>
+std::vector<typename Format::Bits> input_period(const Pattern& pattern, int rank, std::size_t period) {
+  std::vector<typename Format::Bits> out(period);
+  for (std::size_t i = 0; i < period; ++i) {
+    out[i] = input_element<Format>(pattern.call, static_cast<std::uint32_t>(rank),
+                                   static_cast<std::uint32_t>(pattern.ranks), i);
   }
+  return out;
+}
+
+// Elements [first, first + count) of what repeats `period`.
+template <typename Bits>
+Mismatch compare(const std::vector<Bits>& period, std::size_t first, std::size_t count,
+                 const void* result) {
+  Mismatch mismatch;
+  const auto* found = static_cast<const unsigned char*>(result);
+  for (std::size_t done = 0; done < count;) {
+    const std::size_t at = (first + done) % period.size();
+    const std::size_t length = std::min(period.size() - at, count - done);
+    if (std::memcmp(period.data() + at, found, length * sizeof(Bits)) != 0) {
+      for (std::size_t i = 0; i < length; ++i) {
+        Bits bits;
+        std::memcpy(&bits, found + i * sizeof(Bits), sizeof(Bits));
+        if (bits == period[at + i]) continue;
+        if (mismatch.wrong++ == 0) {
+          mismatch.index = first + done + i;
+          mismatch.expected = period[at + i];
+          mismatch.found = bits;
+        }
+      }
+    }
+    found += length * sizeof(Bits);
+    done += length;
+  }
+  return mismatch;
 }
 
 }  // namespace
@@ -258,19 +279,21 @@ Scalar premul_scalar(rcnDataType_t type, int rank) {
   return scalar;
 }
 
-Mismatch check_result(const Pattern& pattern, const void* result) {
-  Mismatch mismatch;
-  if (pattern.count == 0) return mismatch;
+Mismatch check_result(const Pattern& pattern, std::size_t first, std::size_t count, const void* found) {
+  if (count == 0) return {};
   const std::size_t period = pattern_period(pattern.count, pattern.ranks);
-  const auto* const bytes = static_cast<const unsigned char*>(result);
-  with_format(pattern.type, [&]<typename Format>() {
-    const auto expected = one_period<Format>(pattern, period);
-    for (std::size_t first = 0; first < pattern.count; first += period) {
-      compare(expected, first, std::min(period, pattern.count - first),
-              bytes + first * sizeof(typename Format::Bits), mismatch);
-    }
+  return with_format(pattern.type, [&]<typename Format>() {
+    return compare(one_period<Format>(pattern, period), first, count, found);
   });
-  return mismatch;
+}
+
+Mismatch check_copy(const Pattern& pattern, int rank, std::size_t first, std::size_t count,
+                    const void* found) {
+  if (count == 0) return {};
+  const std::size_t period = pattern_period(pattern.count, pattern.ranks);
+  return with_format(pattern.type, [&]<typename Format>() {
+    return compare(input_period<Format>(pattern, rank, period), first, count, found);
+  });
 }
 
 void expected_result(const Pattern& pattern, void* out) {

@@ -47,8 +47,14 @@ struct Mismatch {
   std::uint64_t found = 0;
 };
 
-// Compares a result with the exact one.
-Mismatch check_result(const Pattern& pattern, const void* result);
+// Compares what stands at `found` with elements [first, first + count) of the exact result, or of the input
+// of a rank.
+Mismatch check_result(const Pattern& pattern, std::size_t first, std::size_t count, const void* found);
+Mismatch check_copy(const Pattern& pattern, int rank, std::size_t first, std::size_t count,
+                    const void* found);
+inline Mismatch check_result(const Pattern& pattern, const void* result) {
+  return check_result(pattern, 0, pattern.count, result);
+}
 
 // Writes the exact result, pattern.count elements.
 void expected_result(const Pattern& pattern, void* out);

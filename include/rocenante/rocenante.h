@@ -117,7 +117,15 @@ typedef struct {
   { sizeof(rcnConfig_t), NULL }
 
 /* Collectives, as rcnStatsEntry_t names them. */
-typedef enum RCN_ENUM_BASE { rcnCollAllReduce = 0, rcnNumColls = 1 } rcnColl_t;
+typedef enum RCN_ENUM_BASE {
+  rcnCollAllReduce = 0,
+  rcnCollAllGather = 1,
+  rcnCollReduceScatter = 2,
+  rcnCollBroadcast = 3,
+  rcnCollReduce = 4,
+  rcnCollAlltoAll = 5,
+  rcnNumColls = 6
+} rcnColl_t;
 
 /* One row of rcnCommGetStats. */
 typedef struct {
@@ -126,7 +134,7 @@ typedef struct {
   uint32_t path;       /* index for rcnPathName */
   uint32_t reserved;
   uint64_t calls;
-  uint64_t bytes; /* sum of count * element size over the calls */
+  uint64_t bytes; /* sum over the calls of the bytes in the larger of their buffers */
 } rcnStatsEntry_t;
 
 /* In: size, entries (caller's array, may be NULL) and capacity (its length in rows). Out: count, the
@@ -213,6 +221,36 @@ RCN_EXPORT rcnResult_t rcnRedOpDestroy(rcnRedOp_t op, rcnComm_t comm);
  * InvalidUsage that asks for a group, the communicator is poisoned and recvbuff undefined. */
 RCN_EXPORT rcnResult_t rcnAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                                     rcnDataType_t datatype, rcnRedOp_t op, rcnComm_t comm, void* stream);
+
+/* The other collectives. What rcnAllReduce says of ranks, alignment, streams, groups, count 0 and errors
+ * holds for each. Where a buffer holds one block for each rank, the blocks stand in rank order. Buffers may
+ * overlap only in the place named as "in place" (InvalidArgument otherwise).
+ *
+ * Block r of recvbuff = sendbuff of rank r; a block has sendcount elements. In place: sendbuff == recvbuff
+ * + rank * sendcount elements. */
+RCN_EXPORT rcnResult_t rcnAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                                    rcnDataType_t datatype, rcnComm_t comm, void* stream);
+
+/* recvbuff = op over ranks of block `rank` of sendbuff, with the bits that rcnAllReduce gives; a block has
+ * recvcount elements. In place: recvbuff == sendbuff + rank * recvcount elements. */
+RCN_EXPORT rcnResult_t rcnReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                        rcnDataType_t datatype, rcnRedOp_t op, rcnComm_t comm,
+                                        void* stream);
+
+/* recvbuff = sendbuff of rank `root`, on every rank; the others' sendbuff is not looked at. In place, on
+ * the root: sendbuff == recvbuff. InvalidArgument if root is outside [0, nranks). Ranks that name different
+ * roots get InvalidUsage. */
+RCN_EXPORT rcnResult_t rcnBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                                    rcnDataType_t datatype, int root, rcnComm_t comm, void* stream);
+
+/* The root's recvbuff = what rcnAllReduce gives; the others' recvbuff is not looked at. In place, on the
+ * root: sendbuff == recvbuff. Of root as rcnBroadcast. */
+RCN_EXPORT rcnResult_t rcnReduce(const void* sendbuff, void* recvbuff, size_t count, rcnDataType_t datatype,
+                                 rcnRedOp_t op, int root, rcnComm_t comm, void* stream);
+
+/* Block r of recvbuff = block `rank` of rank r's sendbuff; a block has count elements. Not in place. */
+RCN_EXPORT rcnResult_t rcnAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
+                                   rcnDataType_t datatype, rcnComm_t comm, void* stream);
 
 /* Between start and end, calls of this thread are noted; the end performs them all together, in issue order
  * per communicator. Nests; the outermost end acts and returns the first error. Needed when several

@@ -67,15 +67,15 @@ Status check_rank(int nranks, int rank);
 // The same for a type and an operator.
 Status check_type_and_op(rcnDataType_t datatype, rcnRedOp_t op);
 
-// Performs an all-reduce on the communicator behind `handle`, or notes it if a group is open.
-inline Status submit(void* handle, AllReduceCall call, const void* stream) {
+// Performs a call on the communicator behind `handle`, or notes it if a group is open.
+inline Status submit(void* handle, CollectiveCall call, const void* stream) {
   ExclusiveUse use(handle);
   if (!use) [[unlikely]]
     return ExclusiveUse::refusal(handle);
   if (stream != nullptr) RCN_TRY(host_device().check_stream(stream));
   RCN_TRY(use->check(&call));
   if (call.count == 0) return use->async_error();
-  if (!group_is_open()) return use->all_reduce(call);
+  if (!group_is_open()) return use->perform(call);
   CallGroup::of_this_thread().add(handle, call);
   return {};
 }

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <array>
 
-#include "lib/comm/communicator.h"
-
 namespace rocenante {
 namespace {
 
@@ -16,13 +14,26 @@ constexpr std::array<const char*, reduce::kNumDataTypes> kTypeNames = {
     "float16", "float32", "float64", "bfloat16", "float8e4m3", "float8e5m2"};
 constexpr std::array<const char*, 6> kOperatorNames = {"sum", "prod", "max",
                                                        "min", "avg",  "pre-multiplied sum"};
-constexpr std::array<const char*, kNumCollectives> kCollectiveNames = {"all_reduce"};
+constexpr std::array<const char*, kNumCollectives> kCollectiveNames = {
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall"};
 constexpr std::array<const char*, kNumPaths> kPathNames = {"local", "one_shot_inline", "one_shot",
                                                            "one_shot_rounds"};
 
 template <std::size_t kSize>
 const char* name_at(const std::array<const char*, kSize>& names, std::uint64_t index) {
   return index < kSize ? names[index] : "unknown";
+}
+
+std::string describe(std::uint64_t collective, std::uint64_t type, std::uint64_t op, std::uint64_t root,
+                     std::uint64_t count) {
+  std::string text =
+      fmt::format("{} of {} {}", name_at(kCollectiveNames, collective), count, name_at(kTypeNames, type));
+  const auto known = static_cast<Collective>(std::min<std::uint64_t>(collective, kNumCollectives));
+  if (reduces(known)) text += fmt::format(" {}", name_at(kOperatorNames, op));
+  if (has_root(known)) {
+    text += fmt::format(" {} root {}", known == Collective::kBroadcast ? "from" : "to", root);
+  }
+  return text;
 }
 
 }  // namespace
@@ -42,14 +53,13 @@ const char* operator_name(std::uint32_t op) {
 
 std::string describe_tag(std::uint64_t tag) {
   if (tag == 0) return "nothing";
-  return fmt::format("{} of {} {} {}", name_at(kCollectiveNames, (tag >> 56) - 1),
-                     tag & ((std::uint64_t{1} << 40) - 1), name_at(kTypeNames, (tag >> 48) & 0xff),
-                     name_at(kOperatorNames, (tag >> 40) & 0xff));
+  return describe((tag >> 60) - 1, (tag >> 56) & 0xf, (tag >> 52) & 0xf, (tag >> 40) & 0xfff,
+                  tag & ((std::uint64_t{1} << 40) - 1));
 }
 
-std::string describe_call(const AllReduceCall& call) {
-  return fmt::format("{} of {} {} {}", collective_name(Collective::kAllReduce), call.count,
-                     type_name(call.type), operator_name(call.op));
+std::string describe_call(const CollectiveCall& call) {
+  return describe(static_cast<std::uint64_t>(call.collective), static_cast<std::uint64_t>(call.type),
+                  std::min<std::uint32_t>(call.op, 5), call.root, call.count);
 }
 
 }  // namespace rocenante

@@ -16,8 +16,10 @@
 #include "lib/base/config.h"
 #include "lib/base/status.h"
 #include "lib/comm/abort_state.h"
+#include "lib/comm/call.h"
 #include "lib/comm/control.h"
 #include "lib/comm/driver.h"
+#include "lib/comm/host_collectives.h"
 #include "lib/comm/host_env.h"
 #include "lib/comm/host_reduce.h"
 #include "lib/comm/stats.h"
@@ -31,19 +33,6 @@
 #include "transports/transport.h"
 
 namespace rocenante {
-
-// What a pre-multiplied sum multiplies by; bytes of the call's type.
-using Scalar = std::array<unsigned char, 8>;
-
-// A call; ready to run once Communicator::check has seen it.
-struct AllReduceCall {
-  const void* input = nullptr;
-  void* output = nullptr;
-  std::uint64_t count = 0;
-  reduce::DataType type = reduce::DataType::kFloat32;
-  std::uint32_t op = 0;  // rcnRedOp_t, custom ones included
-  Scalar scalar{};       // of a custom operator: set by check, so that the operator may go at once
-};
 
 // Custom operators alive on one communicator.
 inline constexpr std::size_t kMostOperators = 65536;
@@ -72,11 +61,15 @@ class Communicator final : private ControlListener {
   const Counters& counters() const { return counters_; }
   const char* transport_name(std::uint32_t peer) const { return transport_names_[peer].c_str(); }
 
-  // Runs a call to its end on the calling thread.
-  Status all_reduce(const AllReduceCall& call);
+  // Runs a call to its end on the calling thread. Inline, so that who names the collective pays for no
+  // choice.
+  Status perform(const CollectiveCall& call) {
+    return call.collective == Collective::kAllReduce ? all_reduce(call) : exchange_blocks(call);
+  }
+  Status all_reduce(const CollectiveCall& call);
 
   // For groups: makes the operation of a checked call, counts it, and says how its verdict reads.
-  Result<std::unique_ptr<Operation>> make_operation(const AllReduceCall& call);
+  Result<std::unique_ptr<Operation>> make_operation(const CollectiveCall& call);
   // What a pending operation needs at every look besides being stepped: sockets and completion queues.
   void progress(const Operation& operation) {
     if (!lane_.all_mapped) progress_transports(operation.epoch());
@@ -86,7 +79,7 @@ class Communicator final : private ControlListener {
   Status finish(const Operation& operation, protocol::Verdict verdict);
 
   // Checks the arguments and takes what the call needs of its operator, without changing anything else.
-  Status check(AllReduceCall* call) const;
+  Status check(CollectiveCall* call) const;
 
   // The error that poisoned the communicator, or success. Any thread.
   Status async_error() const;
@@ -128,8 +121,8 @@ class Communicator final : private ControlListener {
    private:
     Communicator& comm_;
   };
-  template <bool kScaled>
-  class AllReduceOperation;
+  template <class Combiner>
+  class CollectiveOperation;
 
   Communicator(std::uint32_t rank, std::uint32_t ranks, Config config, const TransportCatalog& catalog);
   Status initialise(const UniqueId& id);
@@ -148,14 +141,22 @@ class Communicator final : private ControlListener {
   void leave();
 
   // What one call does: decided before its first round.
+  template <class Work>
   struct CallPlan {
     protocol::Exchange exchange;
-    HostReduction reduction;
+    Work work;
     Path path;
   };
-  CallPlan plan(const AllReduceCall& call) const;
-  template <bool kScaled>
-  Status run(const AllReduceCall& call);
+  template <class Work>
+  CallPlan<Work> plan(const CollectiveCall& call) const;
+  Path path_of(std::uint64_t bytes, bool in_line, std::uint64_t piece_bytes) const;
+  // Most bytes of one block that one round moves where blocks are sent; 0 if a slot is too small.
+  std::uint64_t chunk_bytes() const;
+  Status check_shape(const CollectiveCall& call) const;
+  // Every collective but all-reduce.
+  Status exchange_blocks(const CollectiveCall& call);
+  template <class Combiner>
+  Status run(const CollectiveCall& call);
   template <class Op>
   protocol::Verdict drive(Op& operation);
   template <class Op>
@@ -219,7 +220,7 @@ class Communicator final : private ControlListener {
   // Numbers of custom operators start here, elsewhere in each communicator, so that one of another is told.
   const std::uint32_t first_operator_;
   std::vector<CustomOperator> operators_;
-  AllReduceCall current_;  // for error texts
+  CollectiveCall current_;  // for error texts
 
   // Peers that are gone or have left: written by the monitor thread, text before flag.
   struct Absence {

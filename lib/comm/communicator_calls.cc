@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "lib/comm/call_text.h"
 #include "lib/comm/communicator.h"
@@ -21,11 +22,20 @@ bool is_custom(std::uint32_t op) {
   return op >= reduce::kNumOperators;
 }
 
-bool overlap_without_being_equal(const void* a, const void* b, std::uint64_t bytes) {
-  const auto first = reinterpret_cast<std::uintptr_t>(a);
-  const auto second = reinterpret_cast<std::uintptr_t>(b);
-  return first != second && first < second + bytes && second < first + bytes;
+// Whether the buffers of an all-reduce are plainly good, so that the shortest calls need no look at the
+// rules of all collectives.
+bool has_good_buffers(const CollectiveCall& call) {
+  const std::uint64_t element = reduce::element_size(call.type);
+  const std::uint64_t bytes = call.count * element;
+  const auto send = reinterpret_cast<std::uintptr_t>(call.input);
+  const auto receive = reinterpret_cast<std::uintptr_t>(call.output);
+  return call.collective == Collective::kAllReduce && call.count <= (std::uint64_t{1} << 40) / element &&
+         call.input != nullptr && call.output != nullptr &&
+         (send == receive || send + bytes <= receive || receive + bytes <= send);
 }
+
+// What non-roots of a broadcast put into a line: it says that they are there, nobody reads it.
+constexpr unsigned char kNothing[protocol::kInlineBytes] = {};
 
 }  // namespace
 
@@ -35,24 +45,10 @@ const Communicator::CustomOperator* Communicator::find_operator(std::uint32_t op
                                                                                       : nullptr;
 }
 
-Status Communicator::check(AllReduceCall* checked) const {
-  const AllReduceCall& call = *checked;
-  const std::uint64_t element = reduce::element_size(call.type);
-  if (call.count > (std::uint64_t{1} << 40) / element) {
-    return make_error(Code::kInvalidArgument, "count is {}: at most 2^40 bytes may be moved by one call",
-                      call.count);
-  }
-  if (call.count != 0 && call.input == nullptr) {
-    return make_error(Code::kInvalidArgument, "sendbuff is NULL with count {}", call.count);
-  }
-  if (call.count != 0 && call.output == nullptr) {
-    return make_error(Code::kInvalidArgument, "recvbuff is NULL with count {}", call.count);
-  }
-  if (overlap_without_being_equal(call.input, call.output, call.count * element)) {
-    return make_error(Code::kInvalidArgument,
-                      "sendbuff {} and recvbuff {} overlap over {} bytes: they must be equal or apart",
-                      call.input, call.output, call.count * element);
-  }
+Status Communicator::check(CollectiveCall* checked) const {
+  const CollectiveCall& call = *checked;
+  if (!has_good_buffers(call)) [[unlikely]]
+    RCN_TRY(check_shape(call));
   if (!is_custom(call.op)) return {};
   const CustomOperator* const custom = find_operator(call.op);
   if (custom == nullptr) {
@@ -68,44 +64,102 @@ Status Communicator::check(AllReduceCall* checked) const {
   return {};
 }
 
+Status Communicator::check_shape(const CollectiveCall& call) const {
+  RCN_TRY(check_buffers(call, rank_, ranks_));
+  if (!sends_blocks(call.collective) || chunk_bytes() != 0) return {};
+  return make_error(Code::kInvalidUsage, "ROCENANTE_SLOT_BYTES is {}: {} among {} ranks needs at least {}",
+                    geometry_.slot_bytes, collective_name(call.collective), ranks_, 16 * ranks_);
+}
+
+// Multiples of 16, so of every element. Chunks that would be smaller use the whole slot.
+std::uint64_t Communicator::chunk_bytes() const {
+  const std::uint64_t chunk = piece_bytes_ / ranks_ / 16 * 16;
+  return chunk != 0 ? chunk : geometry_.slot_bytes / ranks_ / 16 * 16;
+}
+
+Path Communicator::path_of(std::uint64_t bytes, bool in_line, std::uint64_t piece_bytes) const {
+  return ranks_ == 1            ? Path::kLocal
+         : in_line              ? Path::kOneShotInline
+         : bytes <= piece_bytes ? Path::kOneShot
+                                : Path::kOneShotRounds;
+}
+
 // Decides by what all ranks share alone (protocol rule 7): sizes, type, operator and agreed settings. Where
 // our own puts are read from is nobody else's business.
-Communicator::CallPlan Communicator::plan(const AllReduceCall& call) const {
+template <>
+Communicator::CallPlan<HostReduction> Communicator::plan(const CollectiveCall& call) const {
   const std::uint64_t element = reduce::element_size(call.type);
   const std::uint64_t bytes = call.count * element;
   const bool custom = is_custom(call.op);
   const auto type = static_cast<std::size_t>(call.type);
   const auto op = custom ? static_cast<std::size_t>(reduce::Operator::kSum) : std::size_t{call.op};
   const bool in_line = bytes <= protocol::kInlineBytes && !custom;
-  CallPlan plan{
+  CallPlan<HostReduction> plan{
       protocol::Exchange{
           call.input, call.output, bytes, piece_bytes_,
-          call_tag(Collective::kAllReduce, call.type, custom ? kPreMulSumTag : call.op, call.count),
+          call_tag(Collective::kAllReduce, call.type, custom ? kPreMulSumTag : call.op, 0, call.count),
           in_line, false, puts_from_input_ && !custom && call.input != call.output},
       HostReduction{kernels_->reduce[type][op], nullptr, {}, element, ranks_, inputs_.data()},
-      ranks_ == 1             ? Path::kLocal
-      : in_line               ? Path::kOneShotInline
-      : bytes <= piece_bytes_ ? Path::kOneShot
-                              : Path::kOneShotRounds};
+      path_of(bytes, in_line, piece_bytes_)};
   if (custom) {
-    plan.reduction.scale = kernels_->scale[type];
-    plan.reduction.scalar = call.scalar;
+    plan.work.scale = kernels_->scale[type];
+    plan.work.scalar = call.scalar;
   }
   return plan;
 }
 
-template <bool kScaled>
-class Communicator::AllReduceOperation final : public Operation {
+// The same for the others. Every rank puts as many bytes, what of them the receiver uses or not: carriers
+// open their windows by what comes back. The exchange itself gets buffers of its whole length, which a rank
+// without a part in the call's own need not have.
+template <>
+Communicator::CallPlan<HostShape> Communicator::plan(const CollectiveCall& call) const {
+  const bool custom = is_custom(call.op);
+  const auto type = static_cast<std::size_t>(call.type);
+  const auto op = custom ? static_cast<std::size_t>(reduce::Operator::kSum) : std::size_t{call.op};
+  const std::uint64_t element = reduce::element_size(call.type);
+  const std::uint64_t block = call.count * element;
+  const std::uint64_t bytes = sends_blocks(call.collective) ? block * ranks_ : block;
+  const std::uint64_t piece = sends_blocks(call.collective) ? chunk_bytes() * ranks_ : piece_bytes_;
+  const bool in_line = bytes <= protocol::kInlineBytes && !custom;
+  const void* input = call.input;
+  void* output = call.output;
+  if (call.collective == Collective::kBroadcast && rank_ != call.root) input = in_line ? kNothing : output;
+  const bool is_output_shorter = call.collective == Collective::kReduceScatter ||
+                                 (call.collective == Collective::kReduce && rank_ != call.root);
+  if (is_output_shorter) output = const_cast<void*>(call.input);  // written by nobody: the combiner knows
+  CallPlan<HostShape> plan{
+      protocol::Exchange{
+          input, output, bytes, piece,
+          call_tag(call.collective, call.type, custom ? kPreMulSumTag : call.op, call.root, call.count),
+          in_line, false, false},
+      HostShape{HostReduction{kernels_->reduce[type][op], nullptr, {}, element, ranks_, inputs_.data()},
+                call.collective, rank_, call.root, static_cast<const unsigned char*>(call.input),
+                static_cast<unsigned char*>(call.output), block, static_cast<const unsigned char*>(output)},
+      path_of(bytes, in_line, piece)};
+  if (custom) {
+    plan.work.reduction.scale = kernels_->scale[type];
+    plan.work.reduction.scalar = call.scalar;
+  }
+  return plan;
+}
+
+template <class Combiner>
+class Communicator::CollectiveOperation final : public Operation {
  public:
-  using Protocol = protocol::OneShot<HostEnv, SoloGroup, HostPort, HostCombiner<kScaled>>;
+  using Protocol = protocol::OneShot<HostEnv, SoloGroup, HostPort, Combiner>;
 
   // Counts the call.
-  AllReduceOperation(Communicator& comm, const AllReduceCall& call)
-      : plan_(comm.plan(call)),
+  CollectiveOperation(Communicator& comm, const CollectiveCall& call)
+      : plan_(comm.plan<typename Combiner::Work>(call)),
         port_(comm),
-        combiner_(plan_.reduction),
+        combiner_(plan_.work),
         rounds_(comm.env_, group_, comm.lane_, port_, combiner_, 0, plan_.exchange) {
-    comm.counters_.count(Collective::kAllReduce, plan_.exchange.bytes, plan_.path);
+    if constexpr (std::is_same_v<typename Combiner::Work, HostReduction>) {
+      comm.counters_.count(Collective::kAllReduce, plan_.exchange.bytes, plan_.path);
+    } else {
+      const bool gathers = call.collective == Collective::kAllGather;
+      comm.counters_.count(call.collective, plan_.exchange.bytes * (gathers ? comm.ranks_ : 1), plan_.path);
+    }
     comm.current_ = call;
   }
 
@@ -114,32 +168,46 @@ class Communicator::AllReduceOperation final : public Operation {
   std::uint32_t missing() const override { return rounds_.missing(); }
 
  private:
-  const CallPlan plan_;
+  const CallPlan<typename Combiner::Work> plan_;
   SoloGroup group_;
   HostPort port_;
-  HostCombiner<kScaled> combiner_;
+  Combiner combiner_;
   Protocol rounds_;
 };
 
-Result<std::unique_ptr<Operation>> Communicator::make_operation(const AllReduceCall& call) {
+Result<std::unique_ptr<Operation>> Communicator::make_operation(const CollectiveCall& call) {
   if (abort_.raised()) return async_error();
-  using Made = std::unique_ptr<Operation>;
-  if (is_custom(call.op)) return Made(std::make_unique<AllReduceOperation<true>>(*this, call));
-  return Made(std::make_unique<AllReduceOperation<false>>(*this, call));
+  const auto made = [&]<class Combiner>(std::type_identity<Combiner>) {
+    return std::unique_ptr<Operation>(std::make_unique<CollectiveOperation<Combiner>>(*this, call));
+  };
+  if (call.collective == Collective::kAllReduce) {
+    if (is_custom(call.op)) return made(std::type_identity<HostCombiner<true>>{});
+    return made(std::type_identity<HostCombiner<false>>{});
+  }
+  if (is_custom(call.op)) return made(std::type_identity<HostShapeCombiner<true>>{});
+  return made(std::type_identity<HostShapeCombiner<false>>{});
 }
 
-Status Communicator::all_reduce(const AllReduceCall& call) {
+Status Communicator::all_reduce(const CollectiveCall& call) {
   if (abort_.raised()) [[unlikely]]
     return async_error();
   if (!neighbours_.empty()) RCN_TRY(check_driver());
   const reduce::ScopedFpEnvironment environment;
-  if (is_custom(call.op)) return run<true>(call);
-  return run<false>(call);
+  if (is_custom(call.op)) return run<HostCombiner<true>>(call);
+  return run<HostCombiner<false>>(call);
 }
 
-template <bool kScaled>
-Status Communicator::run(const AllReduceCall& call) {
-  AllReduceOperation<kScaled> operation(*this, call);
+Status Communicator::exchange_blocks(const CollectiveCall& call) {
+  if (abort_.raised()) return async_error();
+  if (!neighbours_.empty()) RCN_TRY(check_driver());
+  const reduce::ScopedFpEnvironment environment;
+  if (is_custom(call.op)) return run<HostShapeCombiner<true>>(call);
+  return run<HostShapeCombiner<false>>(call);
+}
+
+template <class Combiner>
+Status Communicator::run(const CollectiveCall& call) {
+  CollectiveOperation<Combiner> operation(*this, call);
   const protocol::Verdict verdict = drive(operation);
   if (verdict == protocol::Verdict::kReady) [[likely]]
     return {};
@@ -192,7 +260,7 @@ Status Communicator::finish_verdict(protocol::Verdict verdict, std::uint64_t epo
       const std::uint64_t tag = env_.load_relaxed(protocol::tag_of<HostEnv>(links_[peer], epoch));
       abort({protocol::AbortReason::kMismatch, peer, epoch},
             make_error(Code::kInvalidUsage, "{}, epoch {}: rank {} called {} where rank {} called {}",
-                       collective_name(Collective::kAllReduce), epoch, peer, describe_tag(tag), rank_,
+                       collective_name(current_.collective), epoch, peer, describe_tag(tag), rank_,
                        describe_call(current_)));
       break;
     }

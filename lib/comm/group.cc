@@ -25,7 +25,7 @@ void keep_first(Status* first, Status next) {
 struct Queue {
   void* handle;
   std::optional<ExclusiveUse> use;
-  std::deque<const AllReduceCall*> waiting;
+  std::deque<const CollectiveCall*> waiting;
   std::unique_ptr<Operation> running;
   std::uint64_t started_ns = 0;
   std::uint64_t epoch = 0;
@@ -34,7 +34,7 @@ struct Queue {
 // Starts the next call of the queue; false when there is none or it failed.
 bool start_next(Queue& queue, Status* first) {
   while (!queue.waiting.empty()) {
-    const AllReduceCall& call = *queue.waiting.front();
+    const CollectiveCall& call = *queue.waiting.front();
     queue.waiting.pop_front();
     Result<std::unique_ptr<Operation>> made = (*queue.use)->make_operation(call);
     if (!made.ok()) {

@@ -40,12 +40,12 @@ class CallGroup {
   void discard();
 
   void add(PendingInit init) { inits_.push_back(std::move(init)); }
-  void add(void* handle, const AllReduceCall& call) { calls_.push_back({handle, call}); }
+  void add(void* handle, const CollectiveCall& call) { calls_.push_back({handle, call}); }
 
  private:
   struct PendingCall {
     void* handle;
-    AllReduceCall call;
+    CollectiveCall call;
   };
 
   Status run_inits(const std::vector<PendingInit>& inits);

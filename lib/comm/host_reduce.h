@@ -24,6 +24,7 @@ struct HostReduction {
 template <bool kScaled>
 class HostCombiner {
  public:
+  using Work = HostReduction;
   // A scaled contribution exists in the slot alone.
   static constexpr bool kStagesOwn = kScaled;
 

@@ -9,8 +9,16 @@
 
 namespace rocenante {
 
-enum class Collective : std::uint8_t { kAllReduce = 0 };
-inline constexpr std::uint32_t kNumCollectives = 1;
+// Numbers of the public API (rcnColl_t).
+enum class Collective : std::uint8_t {
+  kAllReduce = 0,
+  kAllGather = 1,
+  kReduceScatter = 2,
+  kBroadcast = 3,
+  kReduce = 4,
+  kAllToAll = 5,
+};
+inline constexpr std::uint32_t kNumCollectives = 6;
 
 // How a call was carried out.
 enum class Path : std::uint8_t {

@@ -42,8 +42,7 @@ rcnResult_t pass(Kind kind, std::size_t count, rcnDataType_t type, void* comm,
     case Owner::kOwn:
       return answer([&]() -> Status {
         RCN_TRY(why_not_ready(own_slot(comm)));
-        return make_error(Code::kInvalidUsage,
-                          "{} is not native yet: without the real NCCL only all_reduce is",
+        return make_error(Code::kInvalidUsage, "{} is not native yet: it needs the real NCCL",
                           kind_name(kind));
       });
     case Owner::kReal:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL's collectives. All-reduce is ours where the communicator, or the size, says so; the others are the
-// real library's until lib/comm has them.
+// NCCL's collectives. In our own world all are ours that lib/comm has; beside the real library all-reduce
+// is where the size says so, and the others are the real one's.
 #include <cstring>
 
 #include "nccl_shim/libnccl/api.h"
@@ -9,12 +9,14 @@
 namespace rocenante::nccl {
 namespace {
 
-AllReduceCall make_call(const void* in, void* out, size_t count, rcnDataType_t type, rcnRedOp_t op) {
+CollectiveCall make_call(const void* in, void* out, size_t count, rcnDataType_t type, rcnRedOp_t op) {
   return {in, out, count, static_cast<reduce::DataType>(type), static_cast<std::uint32_t>(op)};
 }
 
-rcnResult_t all_reduce_own(OwnSlot* slot, const void* in, void* out, size_t count, rcnDataType_t type,
-                           rcnRedOp_t op, void* stream) {
+// A call on a communicator of our own world; `op` is rcnSum and `root` 0 where the collective has none.
+template <Collective kCollective>
+rcnResult_t call_own(OwnSlot* slot, const void* in, void* out, size_t count, rcnDataType_t type,
+                     rcnRedOp_t op, int root, void* stream) {
   return answer_in_group([&]() -> Status {
     void* const core = slot->core.load(std::memory_order_acquire);
     if (core == nullptr) [[unlikely]] {
@@ -22,11 +24,14 @@ rcnResult_t all_reduce_own(OwnSlot* slot, const void* in, void* out, size_t coun
       return make_error(Code::kInvalidUsage, "comm {} is being destroyed", static_cast<const void*>(slot));
     }
     RCN_TRY(check_type_and_op(type, op));
-    return submit(core, make_call(in, out, count, type, op), stream);
+    CollectiveCall call = make_call(in, out, count, type, op);
+    call.collective = kCollective;
+    call.root = static_cast<std::uint32_t>(root);
+    return submit(core, call, stream);
   });
 }
 
-rcnResult_t hold(void* comm, bool may_be_ours, const AllReduceCall& call, void* stream) {
+rcnResult_t hold(void* comm, bool may_be_ours, const CollectiveCall& call, void* stream) {
   return answer([&]() -> Status {
     ThreadGroup::of_this_thread().side_calls.push_back(
         {comm, may_be_ours, call, stream, [=] {
@@ -62,6 +67,15 @@ Status check_coll_config(const void* config) {
                     head.magic, head.size);
 }
 
+// The same with a configuration of the call.
+template <Collective kCollective>
+rcnResult_t call_own(OwnSlot* slot, const void* in, void* out, size_t count, rcnDataType_t type,
+                     rcnRedOp_t op, int root, void* stream, const void* config) {
+  const rcnResult_t result = answer([&] { return check_coll_config(config); });
+  return result == rcnSuccess ? call_own<kCollective>(slot, in, out, count, type, op, root, stream)
+                              : result;
+}
+
 }  // namespace
 }  // namespace rocenante::nccl
 
@@ -73,10 +87,10 @@ extern "C" {
 rcnResult_t rcn_nccl_AllReduce(const void* in, void* out, size_t count, rcnDataType_t type, rcnRedOp_t op,
                                void* comm, void* stream) {
   if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
-    return all_reduce_own(slot, in, out, count, type, op, stream);
+    return call_own<Collective::kAllReduce>(slot, in, out, count, type, op, 0, stream);
   }
   if (SidePin side(comm); side && is_plausible(type, op) && !inside_real()) {
-    const AllReduceCall call = make_call(in, out, count, type, op);
+    const CollectiveCall call = make_call(in, out, count, type, op);
     switch (const Route route = route_all_reduce(*side, call, comm); route) {
       case Route::kOurs:
         return answer([&] { return submit(side->core, call, stream); });
@@ -95,8 +109,7 @@ rcnResult_t rcn_nccl_AllReduceConfig(const void* in, void* out, size_t count, rc
                                      rcnRedOp_t op, void* comm, void* stream, const void* config) {
   if (config == nullptr) return rcn_nccl_AllReduce(in, out, count, type, op, comm, stream);
   if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
-    const rcnResult_t result = answer([&] { return check_coll_config(config); });
-    return result == rcnSuccess ? all_reduce_own(slot, in, out, count, type, op, stream) : result;
+    return call_own<Collective::kAllReduce>(slot, in, out, count, type, op, 0, stream, config);
   }
   return pass(Kind::kAllReduce, count, type, comm, rcn_nccl_forward_AllReduceConfig, in, out, count, type,
               op, comm, stream, config);
@@ -104,41 +117,62 @@ rcnResult_t rcn_nccl_AllReduceConfig(const void* in, void* out, size_t count, rc
 
 rcnResult_t rcn_nccl_ReduceScatter(const void* in, void* out, size_t count, rcnDataType_t type,
                                    rcnRedOp_t op, void* comm, void* stream) {
+  if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
+    return call_own<Collective::kReduceScatter>(slot, in, out, count, type, op, 0, stream);
+  }
   return pass(Kind::kReduceScatter, count, type, comm, rcn_nccl_forward_ReduceScatter, in, out, count, type,
               op, comm, stream);
 }
 rcnResult_t rcn_nccl_ReduceScatterConfig(const void* in, void* out, size_t count, rcnDataType_t type,
                                          rcnRedOp_t op, void* comm, void* stream, const void* config) {
   if (config == nullptr) return rcn_nccl_ReduceScatter(in, out, count, type, op, comm, stream);
+  if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
+    return call_own<Collective::kReduceScatter>(slot, in, out, count, type, op, 0, stream, config);
+  }
   return pass(Kind::kReduceScatter, count, type, comm, rcn_nccl_forward_ReduceScatterConfig, in, out, count,
               type, op, comm, stream, config);
 }
 
 rcnResult_t rcn_nccl_Reduce(const void* in, void* out, size_t count, rcnDataType_t type, rcnRedOp_t op,
                             int root, void* comm, void* stream) {
+  if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
+    return call_own<Collective::kReduce>(slot, in, out, count, type, op, root, stream);
+  }
   return pass(Kind::kReduce, count, type, comm, rcn_nccl_forward_Reduce, in, out, count, type, op, root,
               comm, stream);
 }
 rcnResult_t rcn_nccl_ReduceConfig(const void* in, void* out, size_t count, rcnDataType_t type,
                                   rcnRedOp_t op, int root, void* comm, void* stream, const void* config) {
   if (config == nullptr) return rcn_nccl_Reduce(in, out, count, type, op, root, comm, stream);
+  if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
+    return call_own<Collective::kReduce>(slot, in, out, count, type, op, root, stream, config);
+  }
   return pass(Kind::kReduce, count, type, comm, rcn_nccl_forward_ReduceConfig, in, out, count, type, op,
               root, comm, stream, config);
 }
 
 rcnResult_t rcn_nccl_Bcast(void* buffer, size_t count, rcnDataType_t type, int root, void* comm,
                            void* stream) {
+  if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
+    return call_own<Collective::kBroadcast>(slot, buffer, buffer, count, type, rcnSum, root, stream);
+  }
   return pass(Kind::kBroadcast, count, type, comm, rcn_nccl_forward_Bcast, buffer, count, type, root, comm,
               stream);
 }
 rcnResult_t rcn_nccl_Broadcast(const void* in, void* out, size_t count, rcnDataType_t type, int root,
                                void* comm, void* stream) {
+  if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
+    return call_own<Collective::kBroadcast>(slot, in, out, count, type, rcnSum, root, stream);
+  }
   return pass(Kind::kBroadcast, count, type, comm, rcn_nccl_forward_Broadcast, in, out, count, type, root,
               comm, stream);
 }
 rcnResult_t rcn_nccl_BroadcastConfig(const void* in, void* out, size_t count, rcnDataType_t type, int root,
                                      void* comm, void* stream, const void* config) {
   if (config == nullptr) return rcn_nccl_Broadcast(in, out, count, type, root, comm, stream);
+  if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
+    return call_own<Collective::kBroadcast>(slot, in, out, count, type, rcnSum, root, stream, config);
+  }
   return pass(Kind::kBroadcast, count, type, comm, rcn_nccl_forward_BroadcastConfig, in, out, count, type,
               root, comm, stream, config);
 }
@@ -169,24 +203,36 @@ rcnResult_t rcn_nccl_ScatterConfig(const void* in, void* out, size_t count, rcnD
 
 rcnResult_t rcn_nccl_AllGather(const void* in, void* out, size_t count, rcnDataType_t type, void* comm,
                                void* stream) {
+  if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
+    return call_own<Collective::kAllGather>(slot, in, out, count, type, rcnSum, 0, stream);
+  }
   return pass(Kind::kAllGather, count, type, comm, rcn_nccl_forward_AllGather, in, out, count, type, comm,
               stream);
 }
 rcnResult_t rcn_nccl_AllGatherConfig(const void* in, void* out, size_t count, rcnDataType_t type,
                                      void* comm, void* stream, const void* config) {
   if (config == nullptr) return rcn_nccl_AllGather(in, out, count, type, comm, stream);
+  if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
+    return call_own<Collective::kAllGather>(slot, in, out, count, type, rcnSum, 0, stream, config);
+  }
   return pass(Kind::kAllGather, count, type, comm, rcn_nccl_forward_AllGatherConfig, in, out, count, type,
               comm, stream, config);
 }
 
 rcnResult_t rcn_nccl_AlltoAll(const void* in, void* out, size_t count, rcnDataType_t type, void* comm,
                               void* stream) {
+  if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
+    return call_own<Collective::kAllToAll>(slot, in, out, count, type, rcnSum, 0, stream);
+  }
   return pass(Kind::kAllToAll, count, type, comm, rcn_nccl_forward_AlltoAll, in, out, count, type, comm,
               stream);
 }
 rcnResult_t rcn_nccl_AlltoAllConfig(const void* in, void* out, size_t count, rcnDataType_t type, void* comm,
                                     void* stream, const void* config) {
   if (config == nullptr) return rcn_nccl_AlltoAll(in, out, count, type, comm, stream);
+  if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
+    return call_own<Collective::kAllToAll>(slot, in, out, count, type, rcnSum, 0, stream, config);
+  }
   return pass(Kind::kAllToAll, count, type, comm, rcn_nccl_forward_AlltoAllConfig, in, out, count, type,
               comm, stream, config);
 }

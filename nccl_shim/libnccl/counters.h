@@ -30,7 +30,7 @@ const char* kind_name(Kind kind);
 
 // Why a call went to the real library.
 enum class Reason : std::uint8_t {
-  kNotNative,     // we have no such collective
+  kNotNative,     // not one that we take over beside the real library
   kSize,          // larger than ROCENANTE_ALL_REDUCE_MAX_BYTES
   kOperator,      // an operator the real library made
   kNotTakingPart  // our side voted no, or some rank's did

@@ -173,7 +173,7 @@ void end_side(void* comm, bool aborting) {
 }
 
 // By what all ranks share: size, operator, and what they have decided together.
-Route route_all_reduce(SideEntry& side, const AllReduceCall& call, void* comm) {
+Route route_all_reduce(SideEntry& side, const CollectiveCall& call, void* comm) {
   const std::uint64_t bytes = call.count * reduce::element_size(call.type);
   const bool custom = call.op >= reduce::kNumOperators;
   const bool fits = bytes <= side.max_bytes && call.count <= side.max_bytes;

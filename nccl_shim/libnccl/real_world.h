@@ -53,6 +53,6 @@ enum class Route : std::uint8_t {
   kCandidate,  // in a group: noted as one that may be ours
   kHeld,       // in a group: the real library's, after calls that may be ours
 };
-Route route_all_reduce(SideEntry& side, const AllReduceCall& call, void* comm);
+Route route_all_reduce(SideEntry& side, const CollectiveCall& call, void* comm);
 
 }  // namespace rocenante::nccl

@@ -47,8 +47,8 @@ Status gather(std::vector<Work>& all, std::size_t bytes,
     work.gathered.assign(work.mine.size(), 0);
     const std::size_t place = bytes * static_cast<std::size_t>(work.rank);
     std::copy(own[i].begin(), own[i].end(), work.mine.begin() + static_cast<std::ptrdiff_t>(place));
-    together.add(work.core, AllReduceCall{work.mine.data(), work.gathered.data(), work.mine.size(),
-                                          reduce::DataType::kUint8, rcnSum});
+    together.add(work.core, CollectiveCall{work.mine.data(), work.gathered.data(), work.mine.size(),
+                                           reduce::DataType::kUint8, rcnSum});
   }
   return together.end();
 }

@@ -65,7 +65,7 @@ rcnResult_t run_ours(const std::vector<const ThreadGroup::SideCall*>& calls) {
       SidePin side(call->comm);
       if (!side) return make_error(Code::kInvalidUsage, "comm {} was destroyed in the group", call->comm);
       if (call->stream != nullptr) RCN_TRY(host_device().check_stream(call->stream));
-      AllReduceCall checked = call->call;
+      CollectiveCall checked = call->call;
       {
         ExclusiveUse use(side->core);
         if (!use) return ExclusiveUse::refusal(side->core);

@@ -43,7 +43,7 @@ class ThreadGroup {
   struct SideCall {
     void* comm;
     bool may_be_ours;
-    AllReduceCall call;
+    CollectiveCall call;
     const void* stream;
     std::function<rcnResult_t()> forward;
   };

@@ -4,6 +4,7 @@
  * on a communicator of one rank. Bad input gets an error that names the argument, and changes nothing. */
 #include <rocenante/rocenante.h>
 
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -240,6 +241,37 @@ static void test_operators(rcnComm_t comm) {
   EXPECT(op == before);
 }
 
+static void test_collectives(rcnComm_t comm) {
+  const float in[2] = {3, -5};
+  float out[4] = {0};
+  EXPECT(rcnAllGather(in, out, 2, rcnFloat32, comm, NULL) == rcnSuccess && out[1] == -5);
+  EXPECT(rcnReduceScatter(in, out, 2, rcnFloat32, rcnAvg, comm, NULL) == rcnSuccess && out[0] == 3);
+  EXPECT(rcnBroadcast(in, out + 2, 2, rcnFloat32, 0, comm, NULL) == rcnSuccess && out[3] == -5);
+  EXPECT(rcnReduce(in, out, 2, rcnFloat32, rcnMax, 0, comm, NULL) == rcnSuccess && out[1] == -5);
+  EXPECT(rcnAlltoAll(in, out + 2, 2, rcnFloat32, comm, NULL) == rcnSuccess && out[2] == 3);
+  EXPECT(rcnAllGather(NULL, NULL, 0, rcnFloat32, comm, NULL) == rcnSuccess);
+  EXPECT(rcnReduce(out, out, 2, rcnFloat32, rcnSum, 0, comm, NULL) == rcnSuccess);
+  memset(out, 0, sizeof out);
+  BAD_ARGUMENT(rcnAllGather(NULL, out, 2, rcnFloat32, comm, NULL), "sendbuff");
+  BAD_ARGUMENT(rcnAllGather(in, NULL, 2, rcnFloat32, comm, NULL), "recvbuff");
+  BAD_ARGUMENT(rcnAllGather(out + 1, out, 2, rcnFloat32, comm, NULL), "recvbuff + rank * sendcount");
+  BAD_ARGUMENT(rcnAllGather(in, out, SIZE_MAX, rcnFloat32, comm, NULL), "sendcount");
+  BAD_ARGUMENT(rcnAllGather(in, out, 2, type_of(12), comm, NULL), "datatype");
+  BAD_ARGUMENT(rcnAllGather(in, out, 2, rcnFloat32, NULL, NULL), "comm");
+  BAD_ARGUMENT(rcnReduceScatter(in, out, 2, rcnFloat32, op_of(5), comm, NULL), "op");
+  BAD_ARGUMENT(rcnReduceScatter(in, out, SIZE_MAX, rcnFloat32, rcnSum, comm, NULL), "recvcount");
+  BAD_ARGUMENT(rcnReduceScatter(out, out + 1, 2, rcnFloat32, rcnSum, comm, NULL), "sendbuff + rank");
+  BAD_ARGUMENT(rcnBroadcast(in, out, 2, rcnFloat32, -1, comm, NULL), "root is -1");
+  BAD_ARGUMENT(rcnBroadcast(in, out, 2, rcnFloat32, 1, comm, NULL), "root is 1: expected 0 to 0");
+  BAD_ARGUMENT(rcnBroadcast(NULL, out, 2, rcnFloat32, 0, comm, NULL), "sendbuff");
+  BAD_ARGUMENT(rcnReduce(in, NULL, 2, rcnFloat32, rcnSum, 0, comm, NULL), "recvbuff");
+  BAD_ARGUMENT(rcnReduce(out, out + 1, 2, rcnFloat32, rcnSum, 0, comm, NULL), "equal or apart");
+  BAD_ARGUMENT(rcnReduce(in, out, 2, rcnFloat32, rcnSum, 7, comm, NULL), "root is 7");
+  BAD_ARGUMENT(rcnAlltoAll(out, out, 2, rcnFloat32, comm, NULL), "apart");
+  BAD_ARGUMENT(rcnAlltoAll(in, out, 2, rcnFloat32, comm, out), "stream");
+  EXPECT(out[0] == 0 && out[1] == 0 && out[2] == 0 && out[3] == 0);
+}
+
 static void test_stats(rcnComm_t comm) {
   rcnCommStats_t stats = RCN_COMM_STATS_INITIALIZER;
   EXPECT(rcnCommGetStats(comm, &stats) == rcnSuccess && stats.count >= 1);
@@ -250,7 +282,7 @@ static void test_stats(rcnComm_t comm) {
   EXPECT(rows <= stats.capacity);
   EXPECT(rcnCommGetStats(comm, &stats) == rcnSuccess && stats.count == rows);
   for (size_t row = 0; row < rows && row < stats.capacity; ++row) {
-    EXPECT(entries[row].collective == rcnCollAllReduce && entries[row].calls > 0);
+    EXPECT(entries[row].collective < rcnNumColls && entries[row].calls > 0);
     EXPECT(entries[row].bytes <= entries[row].calls << entries[row].size_class);
     EXPECT(strlen(rcnPathName(entries[row].path)) > 0);
   }
@@ -366,6 +398,7 @@ int main(void) {
   test_queries(comm);
   test_all_reduce(comm);
   test_operators(comm);
+  test_collectives(comm);
   test_stats(comm);
   test_groups(comm);
   EXPECT(rcnCommDestroy(comm) == rcnSuccess);

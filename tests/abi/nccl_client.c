@@ -70,6 +70,35 @@ static void fill(float* values, int count, int rank) {
   for (int i = 0; i < count; ++i) values[i] = value(rank, i);
 }
 
+/* The other collectives, in one group: what one gives the next takes. */
+static void use_others(ncclComm_t comm, int rank, int ranks) {
+  enum { COUNT = 300 };
+  float blocks[MOST_RANKS * COUNT], exchanged[MOST_RANKS * COUNT], gathered[MOST_RANKS * COUNT];
+  float own[COUNT], scattered[COUNT], sums[COUNT];
+  const int root = ranks - 1;
+  for (int to = 0; to < ranks; ++to) {
+    for (int i = 0; i < COUNT; ++i) blocks[to * COUNT + i] = value(rank, i) + (float)to;
+  }
+  fill(own, COUNT, rank);
+  CHECK(CALL(ncclGroupStart)());
+  CHECK(CALL(ncclAllGather)(own, gathered, COUNT, ncclFloat, comm, NULL));
+  CHECK(CALL(ncclReduceScatter)(blocks, scattered, COUNT, ncclFloat, ncclMin, comm, NULL));
+  CHECK(CALL(ncclReduce)(own, sums, COUNT, ncclFloat, ncclSum, root, comm, NULL));
+  CHECK(CALL(ncclBcast)(sums, COUNT, ncclFloat, root, comm, NULL));
+  CHECK(CALL(ncclBroadcast)(own, own, COUNT, ncclFloat, root, comm, NULL));
+  CHECK(CALL(ncclAlltoAll)(blocks, exchanged, COUNT, ncclFloat, comm, NULL));
+  CHECK(CALL(ncclGroupEnd)());
+  expect(sums, COUNT, ranks);
+  for (int i = 0; i < COUNT; ++i) {
+    for (int from = 0; from < ranks; ++from) {
+      if (gathered[from * COUNT + i] != value(from, i)) fail("ncclAllGather");
+      if (exchanged[from * COUNT + i] != value(from, i) + (float)rank) fail("ncclAlltoAll");
+    }
+    if (scattered[i] != value(0, i) + (float)rank) fail("ncclReduceScatter");
+    if (own[i] != value(root, i)) fail("ncclBroadcast");
+  }
+}
+
 static float* allocate(size_t bytes) {
   void* memory = NULL;
   CHECK(CALL(ncclMemAlloc)(&memory, bytes));
@@ -115,6 +144,8 @@ static void use(ncclComm_t comm, int rank, int ranks) {
   CHECK(CALL(ncclAllReduce)(values, sums, 10, ncclFloat, doubled, comm, NULL));
   expect(sums, 10, ranks);
   CHECK(CALL(ncclRedOpDestroy)(doubled, comm));
+
+  use_others(comm, rank, ranks);
 
   ncclResult_t state = ncclInternalError;
   CHECK(CALL(ncclCommGetAsyncError)(comm, &state));

@@ -70,15 +70,49 @@ class Library:
 def expect_not_native(library, comm, buffer):
     """Told in words, and the communicator lives on."""
     for name, arguments in {
-            "ncclReduce": (buffer, buffer, 1, FLOAT32, SUM, 0, comm, None),
-            "ncclAllGather": (buffer, buffer, 1, FLOAT32, comm, None),
-            "ncclReduceScatter": (buffer, buffer, 1, FLOAT32, SUM, comm, None),
             "ncclSend": (buffer, 1, FLOAT32, 0, comm, None),
             "ncclRecv": (buffer, 1, FLOAT32, 0, comm, None),
-            "ncclBroadcast": (buffer, buffer, 1, FLOAT32, 0, comm, None),
             "ncclCommWindowRegister": (comm, buffer, 4096, ctypes.byref(ctypes.c_void_p()), 1),
             "ncclCommWindowDeregister": (comm, None)}.items():
         library.expect(INVALID_USAGE, "not native yet", name, *arguments)
+
+
+def check_collectives(library, comm, rank, ranks):
+    """The other collectives, out of place and in place where engines use them so."""
+    count = 1000
+    last = ranks - 1
+
+    def array(values):
+        return (ctypes.c_float * len(values))(*values)
+
+    def equal(name, found, expected):
+        if list(found) != list(expected):
+            raise RuntimeError(f"{name}: {list(found)[:8]}, expected {list(expected)[:8]}")
+
+    def part(of):
+        return [float(of * 7 + i % 50) for i in range(count)]
+
+    gathered = [value for other in range(ranks) for value in part(other)]
+    whole = array([0.0] * (count * ranks))
+    library.call("ncclAllGather", array(part(rank)), whole, count, FLOAT32, comm, None)
+    equal("ncclAllGather", whole, gathered)
+    whole = array([0.0] * (count * ranks))
+    whole[rank * count:(rank + 1) * count] = part(rank)
+    own = ctypes.addressof(whole) + 4 * rank * count
+    library.call("ncclAllGather", own, whole, count, FLOAT32, comm, None)
+    equal("ncclAllGather in place", whole, gathered)
+    sums = array([0.0] * count)
+    library.call("ncclReduceScatter", array([value * (rank + 1) for value in gathered]), sums, count, FLOAT32, SUM,
+                 comm, None)
+    factor = ranks * (ranks + 1) // 2
+    equal("ncclReduceScatter", sums, [value * factor for value in part(rank)])
+    copy = array([0.0] * count)
+    library.call("ncclBroadcast", array(part(last)) if rank == last else None, copy, count, FLOAT32, last, comm, None)
+    equal("ncclBroadcast", copy, part(last))
+    total = array([0.0] * count)
+    library.call("ncclReduce", array(part(0)), total if rank == last else None, count, FLOAT32, SUM, last, comm, None)
+    equal("ncclReduce", total, [value * ranks for value in part(0)] if rank == last else [0.0] * count)
+    library.expect(INVALID_ARGUMENT, f"root is {ranks}", "ncclBroadcast", copy, copy, 1, FLOAT32, ranks, comm, None)
 
 
 def run_rank(path, rank, ranks, receive, send):
@@ -104,6 +138,7 @@ def run_rank(path, rank, ranks, receive, send):
     library.call("ncclGroupStart")
     library.call("ncclAllReduce", values, sums, 10, FLOAT32, SUM, comm, None)
     library.call("ncclGroupEnd")
+    check_collectives(library, comm, rank, ranks)
     expect_not_native(library, comm, ctypes.addressof(values))
     library.call("ncclAllReduce", values, sums, 10, FLOAT32, SUM, comm, None)
     library.call("ncclCommDestroy", comm)

@@ -163,6 +163,33 @@ class Table(unittest.TestCase):
         self.assertEqual({(row[2], row[3]) for row in found}, {(t, o) for t in TYPES for o in OPS})
         self.assertEqual({row[8] for row in found} | {row[12] for row in found}, {"0"})
 
+    def test_every_collective(self):
+        factors = {"all_gather": 2 / 3, "reduce_scatter": 2 / 3, "broadcast": 1, "reduce": 1, "alltoall": 2 / 3}
+        for collective, factor in factors.items():
+            with self.subTest(collective), tempfile.TemporaryDirectory() as folder:
+                rooted = collective in ("broadcast", "reduce")
+                blocks = 1 if rooted else 3
+                more = (["-r", 2] if rooted else []) + (["-o", "sum,mulsum"] if "reduce" in collective else [])
+                result = run("perf", collective, "--ranks", 3, "-b", 5, "-e", "300K", "-f", 60, "-n", 2, "-c", 2, "-d",
+                             "double,bfloat16", "--json", f"{folder}/out", *more)
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assertIn(f"perf {collective}\n", result.stdout)
+                found = rows(result.stdout)
+                for row in found:
+                    self.assertEqual(int(row[0]), int(row[1]) * blocks * (8 if row[2] == "double" else 2))
+                self.assertEqual({row[3] for row in found},
+                                 {"sum", "mulsum"} if "reduce" in collective else {"none"})
+                self.assertEqual({row[4] for row in found}, {"2" if rooted else "-1"})
+                self.assertEqual({row[8] for row in found}, {"0"})
+                self.assertEqual({row[12] for row in found}, {"N/A"} if collective == "alltoall" else {"0"})
+                with open(f"{folder}/out", encoding="ascii") as file:
+                    lines = [json.loads(line) for line in file]
+                self.assertEqual({line["collective"] for line in lines}, {collective})
+                self.assertEqual({line["in_place"] for line in lines},
+                                 {False} if collective == "alltoall" else {False, True})
+                for line in lines:
+                    self.assertAlmostEqual(line["busbw_GBps"], line["algbw_GBps"] * factor)
+
     def test_large_calls(self):
         result = perf("-b", "8M", "-e", "8M", "-n", 2, "-w", 1, "-d", "float,bfloat16,int8")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
@@ -301,7 +328,10 @@ class BadInput(unittest.TestCase):
             ([], ["subcommand"]),
             (["prf"], ["COMMAND 'prf'", "perf, info or run"]),
             (["perf"], ["COLLECTIVE"]),
-            (["perf", "all_gather"], ["COLLECTIVE 'all_gather'", "must be all_reduce"]),
+            (["perf", "all_scatter"], ["COLLECTIVE 'all_scatter'", "all_reduce, all_gather, reduce_scatter"]),
+            (["perf", "all_gather", "-o", "max"], ["--op 'max'", "all_gather reduces nothing"]),
+            (["perf", "all_gather", "-r", "1"], ["--root '1'", "all_gather has no root"]),
+            (["perf", "reduce", "--root", "2"], ["--root '2'", "0 to 1"]),
             (["perf", "all_reduce", "--bogus"], ["--bogus"]),
             (["perf", "all_reduce", "-n"], ["--iters"]),
             (["info", "--bogus"], ["--bogus"]),

@@ -161,7 +161,9 @@ TEST_CASE("bad arguments are refused by argument, value and what is allowed") {
     const char* argument;
     const char* allowed;
   } kCases[] = {
-      {&PerfArguments::collective, "all_gather", "COLLECTIVE 'all_gather'", "all_reduce"},
+      {&PerfArguments::collective, "all_scatter", "COLLECTIVE 'all_scatter'", "alltoall"},
+      {&PerfArguments::root, "1", "--root '1'", "no root"},
+      {&PerfArguments::root, "2", "--root '2'", "0 to 1"},
       {&PerfArguments::min_bytes, "128M", "--minbytes '128M'", "--maxbytes '64M'"},
       {&PerfArguments::step_factor, "1", "--stepfactor '1'", "2 to"},
       {&PerfArguments::step_bytes, "x", "--stepbytes 'x'", "bytes"},

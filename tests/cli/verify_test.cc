@@ -282,6 +282,26 @@ TEST_CASE("pieces that land in the wrong place are found") {
   }
 }
 
+TEST_CASE("parts of results and of inputs are checked where they stand, across periods") {
+  constexpr std::size_t kCount = std::size_t{3} << 20;
+  const Pattern pattern{rcnInt32, OpKind::kSum, 3, kCount, 4};
+  const std::size_t period = pattern_period(kCount, 3);
+  REQUIRE(period < kCount);
+  const std::vector<std::int32_t> input = input_of<std::int32_t>(pattern, 1);
+  const std::vector<std::int32_t> result = result_of<std::int32_t>(pattern);
+  const std::size_t first = period - 5;
+  CHECK(check_copy(pattern, 1, first, 1000, input.data() + first).wrong == 0);
+  CHECK(check_copy(pattern, 2, first, 1000, input.data() + first).wrong > 900);
+  CHECK(check_copy(pattern, 1, first, 1000, input.data() + first + 1).wrong > 900);
+  CHECK(check_result(pattern, first, 1000, result.data() + first).wrong == 0);
+  std::vector<std::int32_t> wrong(result.begin() + static_cast<std::ptrdiff_t>(first), result.end());
+  wrong[7] ^= 1;
+  const Mismatch mismatch = check_result(pattern, first, 1000, wrong.data());
+  CHECK(mismatch.wrong == 1);
+  CHECK(mismatch.index == first + 7);
+  CHECK(check_copy(pattern, 0, 0, 0, nullptr).wrong == 0);
+}
+
 TEST_CASE("inputs differ between calls, ranks and elements") {
   for (const TypeInfo& type : all_types()) {
     const Pattern pattern{type.value, OpKind::kSum, 4, 4096, 1};

@@ -13,7 +13,7 @@
 
 namespace {
 
-using rocenante::AllReduceCall;
+using rocenante::CollectiveCall;
 using rocenante::Communicator;
 using rocenante::Config;
 using rocenante::Result;
@@ -59,7 +59,7 @@ Status sum_calls(Communicator& comm, int calls) {
       data[i] =
           static_cast<std::uint32_t>(i * 31 + static_cast<std::size_t>(call) * 1000 + comm.rank() * 7);
     }
-    Status status = comm.all_reduce(AllReduceCall{data.data(), data.data(), count, DataType::kUint32, 0});
+    Status status = comm.all_reduce(CollectiveCall{data.data(), data.data(), count, DataType::kUint32, 0});
     if (!status.ok()) return status;
     const std::uint32_t n = comm.ranks();
     for (std::size_t i = 0; i < count; ++i) {

@@ -111,7 +111,7 @@ std::string check_sums(Communicator& comm) {
     for (std::size_t i = 0; i < count; ++i)
       data[i] = static_cast<std::uint32_t>(i) * 31 + call * 1000 + comm.rank() * 7;
     const Status status =
-        comm.all_reduce(AllReduceCall{data.data(), data.data(), count, reduce::DataType::kUint32, 0});
+        comm.all_reduce(CollectiveCall{data.data(), data.data(), count, reduce::DataType::kUint32, 0});
     if (!status.ok()) return status.text();
     const std::uint32_t n = comm.ranks();
     for (std::size_t i = 0; i < count; ++i) {

@@ -16,7 +16,8 @@
 
 namespace {
 
-using rocenante::AllReduceCall;
+using rocenante::Collective;
+using rocenante::CollectiveCall;
 using rocenante::Communicator;
 using rocenante::Config;
 using rocenante::HostIdentity;
@@ -92,7 +93,7 @@ Status sum_call(Communicator& comm, int call, std::size_t count) {
   std::vector<std::uint32_t> data(count);
   const auto base = [&](std::size_t i) { return i * 31 + static_cast<std::size_t>(call) * 1000; };
   for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<std::uint32_t>(base(i) + comm.rank() * 7);
-  RCN_TRY(comm.all_reduce(AllReduceCall{data.data(), data.data(), count, DataType::kUint32, 0}));
+  RCN_TRY(comm.all_reduce(CollectiveCall{data.data(), data.data(), count, DataType::kUint32, 0}));
   const std::size_t n = comm.ranks();
   for (std::size_t i = 0; i < count; ++i) {
     const auto want = static_cast<std::uint32_t>(n * base(i) + 7 * n * (n - 1) / 2);
@@ -109,6 +110,34 @@ Status sum_calls(Communicator& comm, int calls) {
   constexpr std::size_t kCounts[] = {1, 28, 29, 100, 1024, 1025, 2500, 0, 511, 513};
   for (int call = 0; call < calls; ++call) RCN_TRY(sum_call(comm, call, kCounts[call % 10]));
   return {};
+}
+
+// Element i of block b that a rank sends is a number of its own. The root is the last rank.
+Status collective_call(Communicator& comm, Collective collective, std::size_t count) {
+  const std::uint32_t n = comm.ranks();
+  const auto value = [&](std::size_t rank, std::size_t block, std::size_t i) {
+    return static_cast<std::uint32_t>(rank * 1000003 + block * 10007 + i * 31);
+  };
+  std::vector<std::uint32_t> send(n * count), received(n * count, 7), want(n * count, 7);
+  for (std::size_t k = 0; k < send.size(); ++k) send[k] = value(comm.rank(), k / count, k % count);
+  const bool is_root = comm.rank() == n - 1;
+  for (std::size_t k = 0; k < want.size(); ++k) {
+    const std::size_t block = k / count, i = k % count;
+    if (collective == Collective::kAllGather) want[k] = value(block, 0, i);
+    if (collective == Collective::kAllToAll) want[k] = value(block, comm.rank(), i);
+    if (block != 0) continue;
+    if (collective == Collective::kBroadcast) want[k] = value(n - 1, 0, i);
+    const bool scatters = collective == Collective::kReduceScatter;
+    if (!scatters && (collective != Collective::kReduce || !is_root)) continue;
+    want[k] = 0;
+    for (std::uint32_t rank = 0; rank < n; ++rank) want[k] += value(rank, scatters ? comm.rank() : 0, i);
+  }
+  const std::uint32_t root = rocenante::has_root(collective) ? n - 1 : 0;
+  RCN_TRY(comm.perform(
+      CollectiveCall{send.data(), received.data(), count, DataType::kUint32, 0, {}, collective, root}));
+  if (received == want) return {};
+  return rocenante::make_error(rocenante::Code::kInternalError, "collective {} of {} elements is wrong",
+                               static_cast<int>(collective), count);
 }
 
 void require_all_ok(const std::vector<Status>& results) {
@@ -138,6 +167,23 @@ TEST_CASE("All-reduces over RDMA are right: ranks, rails, both signals, late and
                      [](Communicator& comm) { return sum_calls(comm, 30); }));
   CHECK((verbs.immediates() != 0) == (signal == "imm"));
   for (const Port& port : ports) CHECK(verbs.writes_over(port.gid) != 0);
+}
+
+TEST_CASE("Every collective over RDMA is right, on one rail and on two, in rounds") {
+  const auto rails = GENERATE(1u, 2u);
+  std::vector<Port> ports = ports_of("soft");
+  ports.resize(rails);
+  FakeVerbs verbs;
+  verbs.set_delay(50);
+  require_all_ok(
+      run(verbs, std::vector(3, ports), "ROCENANTE_STRIPE_BYTES=2048", [](Communicator& comm) -> Status {
+        for (const std::size_t count : {1u, 29u, 700u, 3000u}) {
+          for (int which = 1; which < static_cast<int>(rocenante::kNumCollectives); ++which) {
+            RCN_TRY(collective_call(comm, static_cast<Collective>(which), count));
+          }
+        }
+        return {};
+      }));
 }
 
 TEST_CASE("three hosts in a triangle use the two rails of each cable") {
