@@ -87,7 +87,7 @@ rcnResult_t rcn_nccl_AllReduce(const void* in, void* out, size_t count, rcnDataT
         return hold(comm, route == Route::kCandidate, call, stream);
     }
   }
-  if (owner_of(comm) == Owner::kNobody) return refuse_handle(comm);
+  if (owner_of(comm) == Owner::kNobody) return refuse_call(comm);
   return rcn_nccl_forward_AllReduce(in, out, count, type, op, comm, stream);
 }
 
@@ -95,7 +95,7 @@ rcnResult_t rcn_nccl_AllReduceConfig(const void* in, void* out, size_t count, rc
                                      rcnRedOp_t op, void* comm, void* stream, const void* config) {
   if (config == nullptr) return rcn_nccl_AllReduce(in, out, count, type, op, comm, stream);
   if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
-    const rcnResult_t result = answer([&] { return check_coll_config(config); });
+    const rcnResult_t result = answer_in_group([&] { return check_coll_config(config); });
     return result == rcnSuccess ? all_reduce_own(slot, in, out, count, type, op, stream) : result;
   }
   return pass(Kind::kAllReduce, count, type, comm, rcn_nccl_forward_AllReduceConfig, in, out, count, type,
