@@ -90,6 +90,12 @@ if(NOT ROCENANTE_SANITIZE)
                      ENVIRONMENT ${nccl_here} LD_PRELOAD=$<TARGET_FILE:rocenante_nccl>)
   rocenante_add_test(nccl_ctypes_library_path COMMAND ${client} libnccl.so.2 2
                      ENVIRONMENT ${nccl_here} LD_LIBRARY_PATH=${nccl_folder})
+  # All of them at once, and with nowhere to print to: no socket may become what others print into.
+  set(library $<TARGET_FILE:rocenante_nccl>)
+  rocenante_add_test(nccl_ctypes_all_ways COMMAND ${client} libnccl.so 2
+                     ENVIRONMENT ${nccl_here} LD_PRELOAD=${library}:${library} LD_LIBRARY_PATH=${nccl_folder})
+  rocenante_add_test(nccl_closed_files COMMAND sh -c "exec \"$@\" <&- >&- 2>&-" sh ${client} ${library} 3
+                     ENVIRONMENT ${nccl_here} ROCENANTE_DEBUG=INFO ROCENANTE_STATS=1)
 endif()
 
 # A program compiled against the real header and linked with -lnccl: with the real library where this machine
