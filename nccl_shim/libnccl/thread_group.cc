@@ -104,6 +104,14 @@ ThreadGroup& ThreadGroup::of_this_thread() {
   return *static_cast<ThreadGroup*>(held.get());
 }
 
+// The handles are left alone: where they would go may be gone with the thread.
+ThreadGroup::~ThreadGroup() {
+  for (const OwnInit& init : inits) {
+    const Status closed = close_own(init.slot, true);
+    (void)closed;
+  }
+}
+
 bool ThreadGroup::holds(void* comm) const {
   return std::any_of(side_calls.begin(), side_calls.end(),
                      [&](const SideCall& call) { return call.comm == comm; });

@@ -19,6 +19,11 @@ namespace rocenante::nccl {
 class ThreadGroup {
  public:
   static ThreadGroup& of_this_thread();
+  ThreadGroup() = default;
+  ThreadGroup(const ThreadGroup&) = delete;
+  ThreadGroup& operator=(const ThreadGroup&) = delete;
+  // With the thread, which may have left a group open.
+  ~ThreadGroup();
 
   Status start();
   // The outermost end performs everything; the first error, or InProgress.
