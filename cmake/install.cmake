@@ -8,14 +8,19 @@ set(ROCENANTE_PRIVATE_LIBDIR ${CMAKE_INSTALL_LIBDIR}/rocenante)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/rocenante)
 set(build_package_dir ${CMAKE_BINARY_DIR}/lib/cmake/rocenante)
 
-# rocenante_install_library(TARGET [DESTINATION dir]): a shared library that others load. Those that may not
-# be found by accident go to folders under ${ROCENANTE_PRIVATE_LIBDIR}.
+# rocenante_install_library(TARGET [DESTINATION dir] [LINK]): a shared library that others load. Those that may
+# not be found by accident go to folders under ${ROCENANTE_PRIVATE_LIBDIR}. LINK: with the name that has no
+# version, which programs load too.
 function(rocenante_install_library target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "DESTINATION" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "LINK" "DESTINATION" "")
   if(NOT arg_DESTINATION)
     set(arg_DESTINATION ${CMAKE_INSTALL_LIBDIR})
   endif()
-  install(TARGETS ${target} LIBRARY DESTINATION ${arg_DESTINATION} COMPONENT library NAMELINK_SKIP)
+  set(link NAMELINK_SKIP)
+  if(arg_LINK)
+    set(link NAMELINK_COMPONENT library)
+  endif()
+  install(TARGETS ${target} LIBRARY DESTINATION ${arg_DESTINATION} COMPONENT library ${link})
 endfunction()
 
 install(TARGETS rocenante EXPORT rocenante-targets
@@ -24,10 +29,14 @@ install(TARGETS rocenante EXPORT rocenante-targets
 install(DIRECTORY include/rocenante DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
         FILES_MATCHING PATTERN "*.h")
 
+# In NCCL's place: in a folder of its own, so that only who asks for it finds it.
+rocenante_install_library(rocenante_nccl DESTINATION ${ROCENANTE_PRIVATE_LIBDIR}/nccl LINK)
+
 # The command finds the library beside it, wherever the prefix is moved to; the loader's own folders need no
 # search path, and packages may not have one.
+file(RELATIVE_PATH bin_to_lib /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${CMAKE_INSTALL_LIBDIR})
+target_compile_definitions(rocenante_cli_parts PRIVATE ROCENANTE_BIN_TO_LIB="${bin_to_lib}")
 if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
-  file(RELATIVE_PATH bin_to_lib /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${CMAKE_INSTALL_LIBDIR})
   set_target_properties(rocenante_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
 endif()
 install(TARGETS rocenante_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)

@@ -29,8 +29,8 @@ std::string library_folder() {
   const std::string bin = own_folder();
   std::vector<std::string> tried;
   for (const char* place :
-       {"/../lib/nccl", "/../lib/rocenante/nccl", "/../lib64/rocenante/nccl",
-        "/../lib/x86_64-linux-gnu/rocenante/nccl", "/../lib/aarch64-linux-gnu/rocenante/nccl"}) {
+       // The installed one first: what an installation has in lib/nccl is somebody else's.
+       {"/" ROCENANTE_BIN_TO_LIB "/rocenante/nccl", "/../lib/nccl"}) {
     char* const real = ::realpath((bin + place).c_str(), nullptr);
     std::string folder = real == nullptr ? bin + place : real;
     ::free(real);

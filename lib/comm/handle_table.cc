@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "lib/base/log.h"
+#include "lib/net/fork.h"
 
 namespace rocenante {
 namespace {
@@ -16,8 +17,16 @@ constexpr std::size_t kMaxChunks = 64;
 // A closed slot rests until this many others have closed.
 constexpr std::size_t kQuarantine = 1024;
 
+// A child of a fork finds it free.
+constinit std::mutex table_mutex;
+const net::ForkHooks kForkHooks = {
+    [] { table_mutex.lock(); },
+    [] { table_mutex.unlock(); },
+    [] { table_mutex.unlock(); },
+};
+
 struct Table {
-  std::mutex mutex;
+  Table() { net::add_fork_hooks(&kForkHooks); }
   std::array<std::atomic<SlotChunk*>, kMaxChunks> chunks{};
   std::size_t used = 0;  // slots ever given out
   std::deque<CommSlot*> resting;
@@ -35,7 +44,13 @@ Status not_a_handle(const void* handle) {
                     handle);
 }
 
-Status dead_handle(const void* handle, std::uint32_t state) {
+const void* shown(const CommSlot& slot) {
+  const void* const alias = slot.alias.load(std::memory_order_relaxed);
+  return alias == nullptr ? &slot : alias;
+}
+
+Status dead_handle(const CommSlot& slot, std::uint32_t state) {
+  const void* const handle = shown(slot);
   switch (state) {
     case CommSlot::kBusy:
       return make_error(
@@ -48,10 +63,10 @@ Status dead_handle(const void* handle, std::uint32_t state) {
   }
 }
 
-Status inherited_handle(const void* handle) {
+Status inherited_handle(const CommSlot& slot) {
   return make_error(Code::kInvalidUsage,
                     "comm {} was made before this process was forked: a child makes its own communicators",
-                    handle);
+                    shown(slot));
 }
 
 }  // namespace
@@ -73,7 +88,7 @@ CommSlot* find_slot_slowly(const void* handle) {
 
 CommSlot* adopt_communicator(std::unique_ptr<Communicator> comm) {
   Table& slots = table();
-  const std::lock_guard lock(slots.mutex);
+  const std::lock_guard lock(table_mutex);
   CommSlot* slot = nullptr;
   const bool all_chunks_full = slots.used == kSlotsPerChunk * kMaxChunks;
   if (!slots.resting.empty() && (slots.resting.size() > kQuarantine || all_chunks_full)) {
@@ -91,9 +106,16 @@ CommSlot* adopt_communicator(std::unique_ptr<Communicator> comm) {
     slot = &(*chunk.load(std::memory_order_relaxed))[slots.used % kSlotsPerChunk];
     ++slots.used;
   }
+  slot->alias.store(nullptr, std::memory_order_relaxed);
   slot->comm.store(comm.release(), std::memory_order_seq_cst);
   slot->state.store(CommSlot::kIdle, std::memory_order_seq_cst);
   return slot;
+}
+
+void set_alias(void* handle, const void* alias) {
+  if (CommSlot* const slot = find_slot(handle); slot != nullptr) {
+    slot->alias.store(alias, std::memory_order_relaxed);
+  }
 }
 
 Status ExclusiveUse::refusal(const void* handle) {
@@ -101,9 +123,9 @@ Status ExclusiveUse::refusal(const void* handle) {
   if (slot == nullptr) return not_a_handle(handle);
   const std::uint32_t state = slot->state.load(std::memory_order_relaxed);
   // Idle by now: it was inherited, or another thread has just left.
-  if (state != CommSlot::kIdle) return dead_handle(handle, state);
+  if (state != CommSlot::kIdle) return dead_handle(*slot, state);
   const Result<PinnedUse> use = PinnedUse::begin(const_cast<void*>(handle));
-  return use.ok() ? dead_handle(handle, CommSlot::kBusy) : use.status();
+  return use.ok() ? dead_handle(*slot, CommSlot::kBusy) : use.status();
 }
 
 // The order that matters: a pin is counted before the pointer is read, and the closer takes the pointer
@@ -116,10 +138,10 @@ Result<PinnedUse> PinnedUse::begin(void* handle) {
   Communicator* const comm = slot->comm.load(std::memory_order_seq_cst);
   if (comm == nullptr) {
     slot->pins.fetch_sub(1, std::memory_order_release);
-    return dead_handle(handle, slot->state.load(std::memory_order_relaxed));
+    return dead_handle(*slot, slot->state.load(std::memory_order_relaxed));
   }
   PinnedUse use(slot, comm);
-  if (use->inherited()) return inherited_handle(handle);
+  if (use->inherited()) return inherited_handle(*slot);
   return use;
 }
 
@@ -129,7 +151,7 @@ Status close_communicator(void* handle, bool aborting) {
   for (;;) {
     std::uint32_t state = CommSlot::kIdle;
     if (slot->state.compare_exchange_strong(state, CommSlot::kClosing, std::memory_order_acq_rel)) break;
-    if (state != CommSlot::kBusy || !aborting) return dead_handle(handle, state);
+    if (state != CommSlot::kBusy || !aborting) return dead_handle(*slot, state);
     // A call is in progress: tell it to end, then wait for it to leave.
     Result<PinnedUse> use = PinnedUse::begin(handle);
     if (!use.ok()) return use.status();
@@ -140,18 +162,20 @@ Status close_communicator(void* handle, bool aborting) {
   const bool inherited = comm->inherited();
   if (aborting && !inherited) comm->abort_by_user();
   slot->comm.store(nullptr, std::memory_order_seq_cst);
-  while (slot->pins.load(std::memory_order_seq_cst) != 0) ::sched_yield();
   if (inherited) {
+    // Pins may be of threads that this process does not have.
+    slot->pins.store(0, std::memory_order_seq_cst);
     // Its threads and mappings are the parent's; there is nothing here that could be released.
     [[maybe_unused]] const Communicator* const leaked = comm.release();
   } else {
+    while (slot->pins.load(std::memory_order_seq_cst) != 0) ::sched_yield();
     comm.reset();
   }
   Table& slots = table();
-  const std::lock_guard lock(slots.mutex);
+  const std::lock_guard lock(table_mutex);
   slot->state.store(CommSlot::kFree, std::memory_order_release);
   slots.resting.push_back(slot);
-  return inherited ? inherited_handle(handle) : Status();
+  return inherited ? inherited_handle(*slot) : Status();
 }
 
 }  // namespace rocenante

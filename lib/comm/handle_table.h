@@ -28,11 +28,16 @@ struct alignas(64) CommSlot {
   std::atomic<std::uint32_t> state{kFree};
   std::atomic<std::uint32_t> pins{0};
   std::atomic<Communicator*> comm{nullptr};
+  // What clients know it by, for error texts; null where that is the slot itself.
+  std::atomic<const void*> alias{nullptr};
   std::uint64_t end_magic = kMagic;
 };
 
 // Takes a slot for `comm`, which it owns from now on; null if 65536 are alive.
 CommSlot* adopt_communicator(std::unique_ptr<Communicator> comm);
+
+// Errors name `alias` from now on, for interfaces that hand out handles of their own.
+void set_alias(void* handle, const void* alias);
 
 // The slots that were made first, which hold every handle of a process with up to 1024 communicators; null
 // until then.

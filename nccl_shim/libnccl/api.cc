@@ -32,4 +32,8 @@ rcnResult_t refuse_handle(const void* comm) {
   return answer([&] { return not_a_communicator(comm); });
 }
 
+rcnResult_t refuse_call(const void* comm) {
+  return answer_in_group([&] { return not_a_communicator(comm); });
+}
+
 }  // namespace rocenante::nccl

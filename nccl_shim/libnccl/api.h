@@ -31,6 +31,8 @@ rcnResult_t answer_in_group(Function&& function) noexcept {
 }
 
 rcnResult_t refuse_handle(const void* comm);
+// The same for a function that a group may defer.
+rcnResult_t refuse_call(const void* comm);
 
 // A call that only the real library performs: counted, kept in its place in a group, passed on.
 template <class... Arguments>
@@ -38,9 +40,9 @@ rcnResult_t pass(Kind kind, std::size_t count, rcnDataType_t type, void* comm,
                  rcnResult_t (*forward)(Arguments...), std::type_identity_t<Arguments>... arguments) {
   switch (owner_of(comm)) {
     case Owner::kNobody:
-      return refuse_handle(comm);
+      return refuse_call(comm);
     case Owner::kOwn:
-      return answer([&]() -> Status {
+      return answer_in_group([&]() -> Status {
         RCN_TRY(why_not_ready(own_slot(comm)));
         return make_error(Code::kInvalidUsage, "{} is not native yet: it needs the real NCCL",
                           kind_name(kind));

@@ -71,7 +71,7 @@ Status check_coll_config(const void* config) {
 template <Collective kCollective>
 rcnResult_t call_own(OwnSlot* slot, const void* in, void* out, size_t count, rcnDataType_t type,
                      rcnRedOp_t op, int root, void* stream, const void* config) {
-  const rcnResult_t result = answer([&] { return check_coll_config(config); });
+  const rcnResult_t result = answer_in_group([&] { return check_coll_config(config); });
   return result == rcnSuccess ? call_own<kCollective>(slot, in, out, count, type, op, root, stream)
                               : result;
 }
@@ -101,7 +101,7 @@ rcnResult_t rcn_nccl_AllReduce(const void* in, void* out, size_t count, rcnDataT
         return hold(comm, route == Route::kCandidate, call, stream);
     }
   }
-  if (owner_of(comm) == Owner::kNobody) return refuse_handle(comm);
+  if (owner_of(comm) == Owner::kNobody) return refuse_call(comm);
   return rcn_nccl_forward_AllReduce(in, out, count, type, op, comm, stream);
 }
 

@@ -107,10 +107,14 @@ rcnResult_t end(void* comm, bool aborting, rcnResult_t (*forward)(void*)) {
     case Owner::kReal:
       break;
   }
+  bool later = false;
   const rcnResult_t left = guarded([&]() -> Status {
-    end_side(comm, aborting);
+    later = !aborting && group_is_open() && !inside_real() &&
+            ThreadGroup::of_this_thread().end_later(comm, forward);
+    if (!later) end_side(comm, aborting);
     return {};
   });
+  if (later) return left;
   const rcnResult_t result = forward(comm);
   return result == rcnSuccess ? left : result;
 }

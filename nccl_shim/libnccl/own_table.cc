@@ -10,6 +10,7 @@
 
 #include "lib/comm/handle_table.h"
 #include "lib/net/fork.h"
+#include "lib/net/keep_forever.h"
 
 namespace {
 // No handle is less than 4 MiB above it.
@@ -24,8 +25,16 @@ namespace {
 // A closed slot rests until this many others have closed.
 constexpr std::size_t kQuarantine = 1024;
 
+// A child of a fork finds it free.
+constinit std::mutex table_mutex;
+const net::ForkHooks kForkHooks = {
+    [] { table_mutex.lock(); },
+    [] { table_mutex.unlock(); },
+    [] { table_mutex.unlock(); },
+};
+
 struct Table {
-  std::mutex mutex;
+  Table() { net::add_fork_hooks(&kForkHooks); }
   OwnSlot* slots = nullptr;
   std::size_t used = 0;
   std::size_t live = 0;
@@ -64,14 +73,16 @@ Status inherited(const OwnSlot* slot) {
 
 void free_slot(OwnSlot* slot) {
   OwnComm* const own = slot->own.exchange(nullptr, std::memory_order_seq_cst);
-  while (slot->pins.load(std::memory_order_seq_cst) != 0) ::sched_yield();
   if (own->fork_generation == net::fork_generation()) {
+    while (slot->pins.load(std::memory_order_seq_cst) != 0) ::sched_yield();
     delete own;
-  } else if (!own->initialiser.joinable()) {
-    delete own;
-  }  // else: its thread is the parent's, and so is the object
+  } else {
+    // Pins may be of threads that this process does not have, and its own thread is the parent's.
+    slot->pins.store(0, std::memory_order_seq_cst);
+    net::keep_forever(std::unique_ptr<OwnComm>(own));
+  }
   Table& all = table();
-  const std::lock_guard lock(all.mutex);
+  const std::lock_guard lock(table_mutex);
   slot->state.store(OwnSlot::kFree, std::memory_order_release);
   all.resting.push_back(slot);
   --all.live;
@@ -89,7 +100,7 @@ OwnComm::OwnComm(int rank_number, int rank_count, int device_label, bool is_bloc
 
 Result<OwnSlot*> reserve_slot(std::unique_ptr<OwnComm> own) {
   Table& all = table();
-  const std::lock_guard lock(all.mutex);
+  const std::lock_guard lock(table_mutex);
   if (all.slots == nullptr) {
     void* const memory = ::mmap(nullptr, RCN_NCCL_OWN_BYTES, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

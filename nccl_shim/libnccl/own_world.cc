@@ -55,6 +55,7 @@ Status initialise_own(const OwnInit& init, std::uint64_t driver) {
     return status;
   }
   if (const ExclusiveUse use(core); use) use->set_driver(driver);
+  set_alias(core, init.slot);
   own.core = core;
   init.slot->core.store(core, std::memory_order_release);
   own.phase.store(OwnComm::kReady, std::memory_order_release);

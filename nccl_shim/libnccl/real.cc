@@ -18,11 +18,16 @@ namespace {
 
 std::atomic<const RealLibrary*> loaded{nullptr};
 
-const link_map* own_map() {
-  static const char here = 0;
+const link_map* map_of(const void* address) {
   Dl_info info{};
   void* map = nullptr;
-  return ::dladdr1(&here, &info, &map, RTLD_DL_LINKMAP) == 0 ? nullptr : static_cast<const link_map*>(map);
+  return ::dladdr1(address, &info, &map, RTLD_DL_LINKMAP) == 0 ? nullptr
+                                                               : static_cast<const link_map*>(map);
+}
+
+const link_map* own_map() {
+  static const char here = 0;
+  return map_of(&here);
 }
 
 // Why the file is not to be loaded; empty if it may.
@@ -35,6 +40,7 @@ std::string objection(const std::string& path) {
       own.st_ino == file.st_ino) {
     return "this library itself";
   }
+  if (!S_ISREG(file.st_mode)) return "not a file";
   if (is_this_library(path)) return "a copy of this library";
   return {};
 }
@@ -57,6 +63,11 @@ Result<std::unique_ptr<RealLibrary>> open_library(const std::string& path) {
   }
   auto* const get_version = reinterpret_cast<rcnResult_t (*)(int*)>(
       library->functions[static_cast<std::size_t>(Export::kGetVersion)]);
+  if (get_version != nullptr && map_of(reinterpret_cast<void*>(get_version)) == own_map()) {
+    ::dlclose(handle);
+    return Status(Code::kSystemError,
+                  "it has no functions of NCCL but those of this library, which it needs");
+  }
   if (get_version == nullptr || get_version(&library->version) != rcnSuccess) {
     ::dlclose(handle);
     return Status(Code::kSystemError, "it has no ncclGetVersion that answers");
@@ -88,6 +99,14 @@ Result<std::unique_ptr<RealLibrary>> search(const std::string& configured) {
       tried);
 }
 
+constinit thread_local bool loading = false;
+struct Loading {
+  Loading() { loading = true; }
+  Loading(const Loading&) = delete;
+  Loading& operator=(const Loading&) = delete;
+  ~Loading() { loading = false; }
+};
+
 // The state outlives static destructors: others may call us while they run.
 struct Once {
   std::mutex mutex;
@@ -107,7 +126,12 @@ const RealLibrary* loaded_real() {
 
 Result<const RealLibrary*> load_real(const std::string& path) {
   if (const RealLibrary* const library = loaded_real(); library != nullptr) return library;
+  if (loading) {
+    // What is being loaded calls NCCL's functions, and finds them here.
+    return make_error(Code::kInvalidUsage, "called from within the search for the real NCCL");
+  }
   const std::lock_guard lock(once().mutex);
+  const Loading mark;
   if (!once().done) {
     once().done = true;
     auto found = search(path);

@@ -139,6 +139,7 @@ void adopt_split(void* parent, int color, int key, void* made) {
 SideEntry::Decision decide(SideEntry& entry) {
   const auto decision = static_cast<SideEntry::Decision>(entry.decision.load(std::memory_order_acquire));
   if (decision != SideEntry::kUndecided) return decision;
+  if (entry.is_inherited()) return SideEntry::kReal;
   const std::lock_guard lock(entry.deciding);
   if (entry.decision.load(std::memory_order_relaxed) == SideEntry::kUndecided) {
     const Status met = meet_or_decline(entry);

@@ -4,6 +4,9 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include "lib/net/fork.h"
+#include "lib/net/keep_forever.h"
+
 namespace rocenante::nccl {
 namespace detail {
 std::atomic<SideBucket*> side_buckets{nullptr};
@@ -21,8 +24,16 @@ constexpr std::uintptr_t kGone = 1;
 constexpr std::size_t kMostEntries = kSideBuckets / 2;
 constexpr std::size_t kTableBytes = kSideBuckets * sizeof(SideBucket);
 
+// A child of a fork finds it free.
+constinit std::mutex writer_mutex;
+const net::ForkHooks kForkHooks = {
+    [] { writer_mutex.lock(); },
+    [] { writer_mutex.unlock(); },
+    [] { writer_mutex.unlock(); },
+};
+
 struct Writer {
-  std::mutex mutex;
+  Writer() { net::add_fork_hooks(&kForkHooks); }
   std::size_t used = 0;  // buckets that ever had an entry
 };
 // Other threads may still look up while static objects go.
@@ -77,12 +88,17 @@ SideEntry::SideEntry(int rank_number, int rank_count, Config settings)
       ranks(rank_count),
       config(std::move(settings)),
       core_config(config.with(Key::kStats, "0")),
-      max_bytes(largest_of_ours(config, rank_count)) {}
+      max_bytes(largest_of_ours(config, rank_count)),
+      fork_generation(net::fork_generation()) {}
+
+bool SideEntry::is_inherited() const {
+  return fork_generation != net::fork_generation();
+}
 
 Status add_side(void* comm, std::unique_ptr<SideEntry> entry) {
   const std::unique_ptr<SideEntry> stale = remove_side(comm);
   Writer& table = writer();
-  const std::lock_guard lock(table.mutex);
+  const std::lock_guard lock(writer_mutex);
   const auto key = reinterpret_cast<std::uintptr_t>(comm);
   RCN_ASSIGN(SideBucket* const bucket, place(table, key));
   bucket->entry.store(entry.release(), std::memory_order_relaxed);
@@ -92,15 +108,21 @@ Status add_side(void* comm, std::unique_ptr<SideEntry> entry) {
 }
 
 std::unique_ptr<SideEntry> remove_side(void* comm) {
-  Writer& table = writer();
+  (void)writer();
   SideBucket* bucket = nullptr;
   std::unique_ptr<SideEntry> entry;
   {
-    const std::lock_guard lock(table.mutex);
+    const std::lock_guard lock(writer_mutex);
     bucket = find(reinterpret_cast<std::uintptr_t>(comm));
     if (bucket == nullptr) return nullptr;
     entry.reset(bucket->entry.load(std::memory_order_relaxed));
     bucket->key.store(kGone, std::memory_order_seq_cst);
+  }
+  if (entry->is_inherited()) {
+    // Pins may be of threads that this process does not have, and so may what hangs on the entry.
+    bucket->pins.store(0, std::memory_order_seq_cst);
+    net::keep_forever(std::move(entry));
+    return nullptr;
   }
   while (bucket->pins.load(std::memory_order_seq_cst) != 0) ::sched_yield();
   return entry;

@@ -29,6 +29,8 @@ struct SideEntry {
   const Config config;
   const Config core_config;       // of our side's communicator: its counters come out in our line
   const std::uint64_t max_bytes;  // the largest all-reduce of ours
+  const std::uint64_t fork_generation;
+  bool is_inherited() const;  // by a child of a fork, in which it cannot be used
   bool blocking = true;
   UniqueId id;  // where our side meets; meaningless once decided
 
@@ -43,7 +45,8 @@ struct SideEntry {
 // Adds; replaces what an address that was used again stood for.
 Status add_side(void* comm, std::unique_ptr<SideEntry> entry);
 
-// Takes it out, waiting for calls in progress to leave it; null if it is not there.
+// Takes it out, waiting for calls in progress to leave it; null if it is not there, or was inherited
+// through a fork.
 std::unique_ptr<SideEntry> remove_side(void* comm);
 
 namespace detail {

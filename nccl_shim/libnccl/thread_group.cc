@@ -104,9 +104,23 @@ ThreadGroup& ThreadGroup::of_this_thread() {
   return *static_cast<ThreadGroup*>(held.get());
 }
 
+// The handles are left alone: where they would go may be gone with the thread.
+ThreadGroup::~ThreadGroup() {
+  for (const OwnInit& init : inits) {
+    const Status closed = close_own(init.slot, true);
+    (void)closed;
+  }
+}
+
 bool ThreadGroup::holds(void* comm) const {
   return std::any_of(side_calls.begin(), side_calls.end(),
                      [&](const SideCall& call) { return call.comm == comm; });
+}
+
+bool ThreadGroup::end_later(void* comm, rcnResult_t (*forward)(void*)) {
+  if (!holds(comm)) return false;
+  real_ends_.push_back({comm, forward});
+  return true;
 }
 
 Status ThreadGroup::start() {
@@ -136,6 +150,7 @@ rcnResult_t ThreadGroup::end() {
 
 Status ThreadGroup::drop() {
   side_calls.clear();
+  real_ends_.clear();
   real_inits.clear();
   splits.clear();
   destroys.clear();
@@ -170,6 +185,7 @@ rcnResult_t ThreadGroup::end_all() {
     return guarded([] { return CallGroup::of_this_thread().end(); });
   }
   rcnResult_t first = run_side_calls();
+  keep_first(&first, run_real_ends());
   for (RealInit& init : std::exchange(real_inits, {})) {
     if (*init.handle != nullptr) {
       keep_first(&first, guarded([&] { return add_side(*init.handle, std::move(init.entry)); }));
@@ -199,6 +215,22 @@ rcnResult_t ThreadGroup::run_side_calls() {
   for (const auto& [phase, pending] : phases) {
     if (phase != 0) keep_first(&first, phase % 2 == 1 ? run_ours(pending) : run_real(pending, false));
   }
+  return first;
+}
+
+// Together, as the client asked for them.
+rcnResult_t ThreadGroup::run_real_ends() {
+  const std::vector<RealEnd> ends = std::exchange(real_ends_, {});
+  if (ends.empty()) return rcnSuccess;
+  rcnResult_t first = rcn_nccl_forward_GroupStart();
+  for (const RealEnd& end : ends) {
+    keep_first(&first, guarded([&]() -> Status {
+      end_side(end.comm, false);
+      return {};
+    }));
+    keep_first(&first, end.forward(end.comm));
+  }
+  keep_first(&first, rcn_nccl_forward_GroupEnd());
   return first;
 }
 

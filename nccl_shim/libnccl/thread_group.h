@@ -19,6 +19,11 @@ namespace rocenante::nccl {
 class ThreadGroup {
  public:
   static ThreadGroup& of_this_thread();
+  ThreadGroup() = default;
+  ThreadGroup(const ThreadGroup&) = delete;
+  ThreadGroup& operator=(const ThreadGroup&) = delete;
+  // With the thread, which may have left a group open.
+  ~ThreadGroup();
 
   Status start();
   // The outermost end performs everything; the first error, or InProgress.
@@ -50,12 +55,20 @@ class ThreadGroup {
   std::vector<SideCall> side_calls;
   // Whether a later call on it must wait for the end, to keep its place.
   bool holds(void* comm) const;
+  // Ends it at the group's end if calls on it wait for that.
+  bool end_later(void* comm, rcnResult_t (*forward)(void*));
 
  private:
   Status drop();
   rcnResult_t end_all();
   rcnResult_t run_side_calls();
+  rcnResult_t run_real_ends();
 
+  struct RealEnd {
+    void* comm;
+    rcnResult_t (*forward)(void*);
+  };
+  std::vector<RealEnd> real_ends_;
   bool real_is_open_ = false;
 };
 

@@ -11,6 +11,7 @@ function(rocenante_nccl_test name)
 endfunction()
 
 rocenante_nccl_test(nccl_own_test ENVIRONMENT ROCENANTE_FALLBACK=off)
+rocenante_nccl_test(nccl_misuse_test ENVIRONMENT ROCENANTE_FALLBACK=off)
 
 # What follows runs other programs of this machine with the library.
 if(CMAKE_CROSSCOMPILING)
@@ -42,8 +43,14 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     target_include_directories(abi_${name} PRIVATE ${recorder_folder})
   endforeach()
   if(NOT ROCENANTE_SANITIZE)
+    # A library that calls NCCL, also while it is being loaded.
+    add_library(abi_needs_nccl SHARED needs_nccl.c)
+    target_link_libraries(abi_needs_nccl PRIVATE rocenante_nccl)
+    set_target_properties(abi_needs_nccl PROPERTIES OUTPUT_NAME needs_nccl LIBRARY_OUTPUT_DIRECTORY
+                                                                           ${CMAKE_BINARY_DIR}/tests/abi)
     rocenante_add_test(nccl_find COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/nccl_find_test.py
-                                         $<TARGET_FILE:rocenante_nccl> $<TARGET_FILE:abi_recorder>)
+                                         $<TARGET_FILE:rocenante_nccl> $<TARGET_FILE:abi_recorder>
+                                         $<TARGET_FILE:abi_needs_nccl>)
   endif()
 endif()
 
@@ -83,6 +90,12 @@ if(NOT ROCENANTE_SANITIZE)
                      ENVIRONMENT ${nccl_here} LD_PRELOAD=$<TARGET_FILE:rocenante_nccl>)
   rocenante_add_test(nccl_ctypes_library_path COMMAND ${client} libnccl.so.2 2
                      ENVIRONMENT ${nccl_here} LD_LIBRARY_PATH=${nccl_folder})
+  # All of them at once, and with nowhere to print to: no socket may become what others print into.
+  set(library $<TARGET_FILE:rocenante_nccl>)
+  rocenante_add_test(nccl_ctypes_all_ways COMMAND ${client} libnccl.so 2
+                     ENVIRONMENT ${nccl_here} LD_PRELOAD=${library}:${library} LD_LIBRARY_PATH=${nccl_folder})
+  rocenante_add_test(nccl_closed_files COMMAND sh -c "exec \"$@\" <&- >&- 2>&-" sh ${client} ${library} 3
+                     ENVIRONMENT ${nccl_here} ROCENANTE_DEBUG=INFO ROCENANTE_STATS=1)
 endif()
 
 # A program compiled against the real header and linked with -lnccl: with the real library where this machine

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where libnccl.so.2 finds the real NCCL, and what it says where it does not. The real one is the recorder, laid out
 as an installation would have it."""
-import ctypes
+import _ctypes
 import os
 import pathlib
 import shutil
@@ -23,8 +23,8 @@ RECORDED = "recorded error string"
 
 
 class Case:
-    def __init__(self, ours, recorder, folder):
-        self.ours, self.recorder, self.folder = ours, recorder, folder
+    def __init__(self, ours, recorder, needs_us, folder):
+        self.ours, self.recorder, self.needs_us, self.folder = ours, recorder, needs_us, folder
 
     def run(self, interpreter=sys.executable, **environment):
         clean = {name: value for name, value in os.environ.items()
@@ -79,6 +79,16 @@ def check(case):
     for path, text in {"/nowhere/libnccl.so.2": "no such file", str(case.ours): "this library itself"}.items():
         found = case.run(ROCENANTE_FALLBACK="require", ROCENANTE_NCCL_PATH=path)
         expect(found[0] == SYSTEM_ERROR and f"ROCENANTE_NCCL_PATH={path}: {text}" in found[2], path, found)
+    nothing = case.folder / "nothing"
+    nothing.mkdir()
+    pipe = case.folder / "pipe"
+    os.mkfifo(pipe)
+    for path, text in {nothing: "no such file", pipe: "not a file", "/dev/zero": "not a file", "libc.so.6": "no such file",
+                       case.needs_us: "no functions of NCCL but those of this library",
+                       _ctypes.__file__: "no ncclGetVersion that answers"}.items():
+        for way in ({}, {"LD_PRELOAD": str(case.ours)}):
+            found = case.run(ROCENANTE_FALLBACK="require", ROCENANTE_NCCL_PATH=str(path), **way)
+            expect(found[0] == SYSTEM_ERROR and f"ROCENANTE_NCCL_PATH={path}: " in found[2] and text in found[2], path, found)
     copy = case.folder / "copy.so"
     shutil.copy(case.ours, copy)
     found = case.run(ROCENANTE_FALLBACK="require", ROCENANTE_NCCL_PATH=str(copy))
@@ -93,7 +103,7 @@ def check(case):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        check(Case(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), pathlib.Path(folder)))
+        check(Case(*(pathlib.Path(path).resolve() for path in sys.argv[1:4]), pathlib.Path(folder)))
 
 
 if __name__ == "__main__":

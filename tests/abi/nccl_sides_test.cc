@@ -2,6 +2,10 @@
 //
 // Which communicators beside a real library have a side of ours, and what is said of it. As
 // nccl_beside_test.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -142,4 +146,66 @@ TEST_CASE("the counters come out as one line per communicator") {
   CHECK(occurrences(
             lines,
             R"({"collective":"all_reduce","size_class":23,"path":"nccl","reason":"size","calls":1})") == 2);
+}
+
+TEST_CASE("a communicator that is destroyed in a group ends after the group's calls") {
+  recorder().clear();
+  void* comms[2] = {};
+  REQUIRE(check(ncclCommInitAll(comms, 2, nullptr), "ncclCommInitAll") == "");
+  std::vector<std::vector<float>> buffers = {values(0, kLarge), values(1, kLarge)};
+  REQUIRE(ncclGroupStart() == rcnSuccess);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    float* const buffer = buffers[rank].data();
+    // Ours first, so that the large one is kept in its place behind it.
+    REQUIRE(ncclAllReduce(buffer, buffer, kSmall, rcnFloat32, rcnSum, comms[rank], nullptr) == rcnSuccess);
+    REQUIRE(ncclAllReduce(buffer, buffer, kLarge, rcnFloat32, rcnSum, comms[rank], nullptr) == rcnSuccess);
+    REQUIRE(ncclCommDestroy(comms[rank]) == rcnSuccess);
+    CHECK(recorder().count(kCommDestroy) == 0);
+  }
+  CHECK(check(ncclGroupEnd(), "ncclGroupEnd") == "");
+  CHECK(recorder().count(kCommDestroy) == 2);
+  for (std::vector<float>& buffer : buffers) {
+    CHECK(wrong({buffer.begin(), buffer.begin() + kSmall}, 2, 2) == "");
+    CHECK(wrong({buffer.begin() + kSmall, buffer.end()}, 2) == "");
+  }
+}
+
+TEST_CASE("a child forked during a call of ours can give the communicator up") {
+  void* comms[2] = {};
+  REQUIRE(check(ncclCommInitAll(comms, 2, nullptr), "ncclCommInitAll") == "");
+  std::atomic<int> ready{0};
+  std::atomic<rcnResult_t> result{rcnInternalError};
+  float value = 1;
+  std::jthread waiting([&] {
+    (void)ncclAllReduce(&value, &value, 1, rcnFloat32, rcnSum, comms[0], nullptr);
+    ++ready;
+    do {
+      // Again where it came upon the question below.
+      result = ncclAllReduce(&value, &value, 1, rcnFloat32, rcnSum, comms[0], nullptr);
+    } while (result == rcnInvalidUsage);
+  });
+  float other = 1;
+  REQUIRE(ncclAllReduce(&other, &other, 1, rcnFloat32, rcnSum, comms[1], nullptr) == rcnSuccess);
+  while (ready == 0) std::this_thread::yield();
+  // It is in the call when one that is wrong is refused for that reason.
+  while (ncclAllReduce(&other, nullptr, 1, rcnFloat32, rcnSum, comms[0], nullptr) == rcnInvalidArgument &&
+         result != rcnSuccess) {
+    std::this_thread::yield();
+  }
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    int code = ncclCommDestroy(comms[0]) == rcnSuccess ? 0 : 1;  // the real library's word
+    code |= ncclAllReduce(&other, &other, 1, rcnFloat32, rcnSum, comms[1], nullptr) != rcnSuccess ? 0 : 2;
+    code |= ncclCommAbort(comms[1]) == rcnSuccess ? 0 : 4;
+    ::_exit(code);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(ncclAllReduce(&other, &other, 1, rcnFloat32, rcnSum, comms[1], nullptr) == rcnSuccess);
+  waiting.join();
+  CHECK(result == rcnSuccess);
+  CHECK(other == 4);
+  for (void* comm : comms) CHECK(ncclCommDestroy(comm) == rcnSuccess);
 }

@@ -52,6 +52,8 @@ class Consumers(unittest.TestCase):
             f"{libdir}/librocenante.so",
             f"{libdir}/librocenante.so.1",
             f"{libdir}/librocenante.so.{options.version}",
+            f"{libdir}/rocenante/nccl/libnccl.so",
+            f"{libdir}/rocenante/nccl/libnccl.so.2",
             f"{libdir}/cmake/rocenante/rocenante-config.cmake",
             f"{libdir}/cmake/rocenante/rocenante-config-version.cmake",
             f"{libdir}/cmake/rocenante/rocenante-targets.cmake",
@@ -75,6 +77,14 @@ class Consumers(unittest.TestCase):
     def test_the_command_runs(self):
         self.assertIn("rocenante", run(self.prefix / "bin/rocenante", "--version"))
         run(self.prefix / "bin/rocenante", "perf", "all_reduce", "--ranks", "2", "-e", "1K", "-n", "2")
+
+    def test_the_command_finds_the_library_in_nccl_s_place(self):
+        found = run(self.prefix / "bin/rocenante", "run", "-q", "--", "sh", "-c", 'echo "$LD_PRELOAD"').strip()
+        self.assertEqual(found, str(self.libdir / "rocenante/nccl/libnccl.so.2"))
+        ask = ("import ctypes; library = ctypes.CDLL('libnccl.so'); version = ctypes.c_int(); "
+               "print(library.ncclGetVersion(ctypes.byref(version)), version.value)")
+        asked = run(self.prefix / "bin/rocenante", "run", "-q", "--fallback", "off", "--", sys.executable, "-c", ask)
+        self.assertEqual(asked, "0 22809\n")
 
     def check_programs(self, folder, **environment):
         self.assertEqual(run(folder / "consumer_c", **environment), "sums 42 42\n")

@@ -61,6 +61,7 @@ struct Call {
 std::mutex mutex;
 std::vector<RecordedCall>* calls = new std::vector<RecordedCall>;
 std::map<std::string, std::shared_ptr<World>>* worlds = new std::map<std::string, std::shared_ptr<World>>;
+std::vector<Comm*>* graveyard = new std::vector<Comm*>;
 std::atomic<bool> ids_are_full{false};
 std::atomic<bool> is_recording{true};
 
@@ -140,6 +141,13 @@ rcnResult_t split_comm(Comm* parent, int color, Comm** comm, int members, int ra
   return make_comm(comm, members, id.data(), rank);
 }
 
+// What is destroyed stays recognisable as such, so that a call on it afterwards fails and does not crash.
+void bury(Comm* comm) {
+  const std::lock_guard lock(mutex);
+  comm->magic = 0;
+  graveyard->push_back(comm);
+}
+
 rcnResult_t make_id(char* id) {
   static std::atomic<int> number{1};
   std::memset(id, 0, 128);
@@ -207,7 +215,7 @@ bool perform(std::uint32_t index, const std::uint64_t* words, const std::uint64_
     case kCommDestroy:
     case kCommAbort:
       if (!is_comm(words[0])) return false;
-      delete reinterpret_cast<Comm*>(words[0]);
+      bury(reinterpret_cast<Comm*>(words[0]));
       *result = rcnSuccess;
       return true;
     case kAllReduce:

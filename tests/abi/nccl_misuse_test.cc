@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// libnccl.so.2 in its own world, used wrongly: a defined result with a text that names the client's handle,
+// never a crash and never a wait without end. Run with ROCENANTE_FALLBACK=off.
+#include <rocenante/rocenante.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/catch.h"
+
+extern "C" {
+const char* ncclGetLastError(void* comm);
+rcnResult_t ncclGetUniqueId(rcnUniqueId* id);
+rcnResult_t ncclCommInitRank(void** comm, int ranks, rcnUniqueId id, int rank);
+rcnResult_t ncclCommInitAll(void** comms, int count, const int* devices);
+rcnResult_t ncclCommSplit(void* comm, int color, int key, void** made, void* config);
+rcnResult_t ncclCommDestroy(void* comm);
+rcnResult_t ncclCommAbort(void* comm);
+rcnResult_t ncclCommCount(void* comm, int* count);
+rcnResult_t ncclCommGetAsyncError(void* comm, rcnResult_t* error);
+rcnResult_t ncclRedOpCreatePreMulSum(rcnRedOp_t* op, void* scalar, rcnDataType_t type,
+                                     rcnScalarResidence_t where, void* comm);
+rcnResult_t ncclAllReduce(const void* in, void* out, size_t count, rcnDataType_t type, rcnRedOp_t op,
+                          void* comm, void* stream);
+rcnResult_t ncclSend(const void* in, size_t count, rcnDataType_t type, int peer, void* comm, void* stream);
+rcnResult_t ncclGroupStart();
+rcnResult_t ncclGroupEnd();
+}
+
+namespace {
+
+bool said(const std::string& text) {
+  return std::string(ncclGetLastError(nullptr)).find(text) != std::string::npos;
+}
+
+std::string shown(const void* comm) {
+  std::ostringstream text;
+  text << "comm " << comm << ' ';
+  return text.str();
+}
+
+rcnResult_t reduce_one(void* comm) {
+  int value = 1;
+  return ncclAllReduce(&value, &value, 1, rcnInt32, rcnSum, comm, nullptr);
+}
+
+// In calls while the communicator ends; the last while another thread aborts it.
+bool may_come(rcnResult_t result) {
+  return result == rcnSuccess || result == rcnInvalidArgument || result == rcnInvalidUsage ||
+         result == rcnRemoteError;
+}
+
+std::array<void*, 2> make_two() {
+  std::array<void*, 2> comms{};
+  REQUIRE(ncclCommInitAll(comms.data(), 2, nullptr) == rcnSuccess);
+  return comms;
+}
+
+// Rank 0 of two, in a call that waits for rank 1.
+class Waiting {
+ public:
+  explicit Waiting(void* comm) {
+    // Again where it came upon the question below.
+    thread_ = std::jthread([this, comm] {
+      do {
+        result_ = reduce_one(comm);
+      } while (result_ == rcnInvalidUsage);
+    });
+    int value = 0;
+    // It is there when others are told so.
+    while (ncclAllReduce(&value, &value, 0, rcnInt32, rcnSum, comm, nullptr) == rcnSuccess) {
+      std::this_thread::yield();
+    }
+  }
+  rcnResult_t end() {
+    thread_.join();
+    return result_;
+  }
+
+ private:
+  rcnResult_t result_ = rcnInternalError;
+  std::jthread thread_;
+};
+
+// As programs leave, with their static objects. A sanitizer's checks at the end do not know the memory of
+// threads that a child does not have.
+[[noreturn]] void leave(int code) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  ::_exit(code);
+#else
+  std::exit(code);
+#endif
+}
+
+// The exit code of a child that does `body` and then leaves as programs do.
+int in_child(const std::function<int()>& body) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) leave(body());
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("a communicator in use is named as its client knows it") {
+  const auto [first, second] = make_two();
+  Waiting waiting(first);
+  CHECK(reduce_one(first) == rcnInvalidUsage);
+  CHECK(said(shown(first) + "is used by another thread"));
+  rcnRedOp_t op = rcnSum;
+  float scalar = 2;
+  CHECK(ncclRedOpCreatePreMulSum(&op, &scalar, rcnFloat32, rcnScalarHostImmediate, first) ==
+        rcnInvalidUsage);
+  CHECK(said(shown(first) + "is used by another thread"));
+  CHECK(ncclCommDestroy(first) == rcnInvalidUsage);
+  CHECK(said(shown(first) + "is used by another thread"));
+  CHECK(reduce_one(second) == rcnSuccess);
+  CHECK(waiting.end() == rcnSuccess);
+  CHECK(ncclCommDestroy(first) == rcnSuccess);
+  CHECK(ncclCommDestroy(second) == rcnSuccess);
+}
+
+TEST_CASE("of several threads that destroy or abort one communicator, one does") {
+  for (int round = 0; round < 20; ++round) {
+    rcnUniqueId id;
+    void* comm = nullptr;
+    REQUIRE(ncclGetUniqueId(&id) == rcnSuccess);
+    REQUIRE(ncclCommInitRank(&comm, 1, id, 0) == rcnSuccess);
+    std::atomic<int> ended{0};
+    std::atomic<int> wrong{0};
+    const auto note = [&](rcnResult_t result) {
+      if (!may_come(result)) ++wrong;
+      return result;
+    };
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 2; ++i) {
+      threads.emplace_back([&] {
+        int count = 0;
+        rcnResult_t state = rcnSuccess;
+        while (note(ncclCommCount(comm, &count)) == rcnSuccess) {
+          (void)note(reduce_one(comm));
+          (void)note(ncclCommGetAsyncError(comm, &state));
+          (void)ncclGetLastError(comm);
+        }
+      });
+      threads.emplace_back([&, i] {
+        // A destroy is refused while a call is in progress.
+        for (rcnResult_t result = rcnInvalidUsage; result == rcnInvalidUsage;) {
+          result = note(i == 0 ? ncclCommDestroy(comm) : ncclCommAbort(comm));
+          ended += result == rcnSuccess ? 1 : 0;
+        }
+      });
+    }
+    threads.clear();
+    CHECK(ended == 1);
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("a refused call of any kind makes its group fail") {
+  const auto [first, second] = make_two();
+  int value = 7;
+  int sum = 0;
+  for (void* bad : {static_cast<void*>(nullptr), static_cast<void*>(&value)}) {
+    REQUIRE(ncclGroupStart() == rcnSuccess);
+    CHECK(ncclAllReduce(&value, &sum, 1, rcnInt32, rcnSum, first, nullptr) == rcnSuccess);
+    CHECK(reduce_one(bad) == rcnInvalidArgument);
+    CHECK(ncclGroupEnd() == rcnInvalidArgument);
+    CHECK(said("nothing of the group was performed"));
+  }
+  REQUIRE(ncclGroupStart() == rcnSuccess);
+  CHECK(ncclAllReduce(&value, &sum, 1, rcnInt32, rcnSum, first, nullptr) == rcnSuccess);
+  CHECK(ncclSend(&value, 1, rcnInt32, 1, first, nullptr) == rcnInvalidUsage);
+  CHECK(ncclGroupEnd() == rcnInvalidUsage);
+  CHECK(sum == 0);
+  CHECK(ncclCommDestroy(first) == rcnSuccess);
+  CHECK(ncclCommDestroy(second) == rcnSuccess);
+}
+
+TEST_CASE("a communicator that is destroyed twice in one group ends once") {
+  const auto [first, second] = make_two();
+  std::array<void*, 2> halves{};
+  REQUIRE(ncclGroupStart() == rcnSuccess);
+  CHECK(ncclCommDestroy(first) == rcnSuccess);
+  CHECK(ncclCommDestroy(first) == rcnSuccess);
+  CHECK(ncclCommDestroy(second) == rcnSuccess);
+  // Splits of a group come before its ends.
+  CHECK(ncclCommSplit(first, 0, 0, &halves[0], nullptr) == rcnSuccess);
+  CHECK(ncclCommSplit(second, 1, 0, &halves[1], nullptr) == rcnSuccess);
+  CHECK(ncclGroupEnd() == rcnInvalidArgument);
+  CHECK(said(shown(first) + "has been destroyed"));
+  CHECK(reduce_one(second) == rcnInvalidArgument);
+  for (void* half : halves) {
+    CHECK(reduce_one(half) == rcnSuccess);
+    CHECK(ncclCommDestroy(half) == rcnSuccess);
+  }
+}
+
+TEST_CASE("a thread that ends in an open group leaves the others alone") {
+  const auto [first, second] = make_two();
+  rcnUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == rcnSuccess);
+  void* never = nullptr;
+  std::jthread([&, comm = first] {
+    int value = 1;
+    bool ok = ncclGroupStart() == rcnSuccess && ncclGroupStart() == rcnSuccess;
+    ok = ok && ncclAllReduce(&value, &value, 1, rcnInt32, rcnSum, comm, nullptr) == rcnSuccess;
+    ok = ok && ncclCommInitRank(&never, 1, id, 0) == rcnSuccess && ncclCommDestroy(comm) == rcnSuccess;
+    if (!ok) ::abort();
+  }).join();
+  CHECK(ncclGroupEnd() == rcnInvalidUsage);
+  int values[2] = {1, 2};
+  REQUIRE(ncclGroupStart() == rcnSuccess);
+  CHECK(ncclAllReduce(&values[0], &values[0], 1, rcnInt32, rcnSum, first, nullptr) == rcnSuccess);
+  CHECK(ncclAllReduce(&values[1], &values[1], 1, rcnInt32, rcnSum, second, nullptr) == rcnSuccess);
+  CHECK(ncclGroupEnd() == rcnSuccess);
+  CHECK((values[0] == 3 && values[1] == 3));
+  CHECK(ncclCommDestroy(first) == rcnSuccess);
+  CHECK(ncclCommDestroy(second) == rcnSuccess);
+}
+
+TEST_CASE("a child forked during a call of another thread can give the communicator up, and leave") {
+  const auto [first, second] = make_two();
+  Waiting waiting(first);
+  const int status = in_child([comm = first, other = second] {
+    int code = reduce_one(comm) != rcnSuccess ? 0 : 1;
+    code |= ncclCommDestroy(comm) == rcnInvalidUsage && said("forked") ? 0 : 2;
+    code |= ncclCommAbort(other) == rcnInvalidUsage && said(shown(other)) ? 0 : 4;
+    code |= ncclCommDestroy(other) == rcnInvalidArgument ? 0 : 8;
+    void* own = nullptr;
+    code |= ncclCommInitAll(&own, 1, nullptr) == rcnSuccess && reduce_one(own) == rcnSuccess ? 0 : 16;
+    return code;
+  });
+  CHECK(status == 0);
+  CHECK(reduce_one(second) == rcnSuccess);
+  CHECK(waiting.end() == rcnSuccess);
+  CHECK(ncclCommDestroy(first) == rcnSuccess);
+  CHECK(ncclCommDestroy(second) == rcnSuccess);
+}
+
+TEST_CASE("a child forked in an open group gets an error, and its parent the result") {
+  const auto [first, second] = make_two();
+  int values[2] = {1, 2};
+  REQUIRE(ncclGroupStart() == rcnSuccess);
+  CHECK(ncclAllReduce(&values[0], &values[0], 1, rcnInt32, rcnSum, first, nullptr) == rcnSuccess);
+  CHECK(ncclAllReduce(&values[1], &values[1], 1, rcnInt32, rcnSum, second, nullptr) == rcnSuccess);
+  CHECK(in_child(
+            [] { return ncclGroupEnd() == rcnInvalidUsage && ncclGroupEnd() != rcnSuccess ? 0 : 1; }) == 0);
+  CHECK(ncclGroupEnd() == rcnSuccess);
+  CHECK((values[0] == 3 && values[1] == 3));
+  CHECK(ncclCommDestroy(first) == rcnSuccess);
+  CHECK(ncclCommDestroy(second) == rcnSuccess);
+}
+
+TEST_CASE("an id made before a fork is met at by parent and child") {
+  rcnUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == rcnSuccess);
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  void* comm = nullptr;
+  int value = child == 0 ? 5 : 6;
+  const bool ok = ncclCommInitRank(&comm, 2, id, child == 0 ? 1 : 0) == rcnSuccess &&
+                  ncclAllReduce(&value, &value, 1, rcnInt32, rcnSum, comm, nullptr) == rcnSuccess &&
+                  value == 11 && ncclCommDestroy(comm) == rcnSuccess;
+  if (child == 0) leave(ok ? 0 : 1);
+  INFO(ncclGetLastError(nullptr));
+  CHECK(ok);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
