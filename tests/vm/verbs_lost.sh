@@ -36,5 +36,6 @@ code=0
 wait "$measurement" || code=$?
 echo "noticed at $EPOCHREALTIME"
 ((code != 0)) || complain "calls succeed without rank $lost_rank: $(cat "$log")"
-grep -q "rank $lost_rank" "$log" || complain "rank $lost_rank is not named: $(cat "$log")"
-grep -m 1 "rank $lost_rank" "$log"
+gone="to rank $lost_rank's|rank $lost_rank is gone"
+grep -qE "$gone" "$log" || complain "rank $lost_rank is not named: $(cat "$log")"
+grep -m 1 -E "$gone" "$log"
