@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Death, leaving and aborting of real processes, over shared memory and over tcp, with timeouts at their
-// defaults.
+// Death, leaving and aborting of real processes, over shared memory and tcp or what
+// ROCENANTE_TEST_TRANSPORTS lists, with timeouts at their defaults.
 #include <dirent.h>
 #include <fcntl.h>
 #include <rocenante/rocenante.h>
