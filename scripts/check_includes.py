@@ -39,7 +39,7 @@ THIRD_PARTY = {
     "nlohmann/": {"bench"},
     "benchmark/": {"bench", "nccl_shim/libnccl/nccl_bench.cc"},
     "catch2/": set(),
-    "infiniband/": {"transports/verbs", "nccl_shim/net"},
+    "infiniband/": {"transports/verbs", "nccl_shim/net", "bench/verbs_exchange.cc"},
     "rdma/": {"transports/verbs", "nccl_shim/net"},
 }
 CUDA = re.compile(r"(cuda\w*|cooperative_groups|nvml|cuda/.*|cub/.*)(\.h|\.hpp|\.cuh)?$")

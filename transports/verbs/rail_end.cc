@@ -9,8 +9,8 @@
 namespace rocenante {
 namespace {
 
-// Payloads up to here, their tag included, go with the request, which saves the adapter a read.
-constexpr std::uint32_t kWantedInline = 64;
+// Payloads of up to 64 bytes and their tag go with the request, which saves the adapter a read.
+constexpr std::uint32_t kWantedInline = 64 + protocol::kSlotTagBytes;
 constexpr std::uint32_t kLeastInline = sizeof(std::uint64_t);
 
 // An immediate word: the epoch's low bits above the line's number.
