@@ -23,6 +23,11 @@ Status malformed(const ControlLink& link, std::uint16_t type) {
                     link.who, type);
 }
 
+// A peer that gives up hands its connection to its monitor, which may beat before it closes.
+bool is_heartbeat(const net::Frame& frame) {
+  return frame.type == static_cast<std::uint16_t>(ControlMessage::kHeartbeat);
+}
+
 // What a peer that says anything but its blob means.
 Status unexpected(const ControlLink& link, const net::Frame& frame) {
   switch (static_cast<ControlMessage>(frame.type)) {
@@ -92,6 +97,7 @@ class Center {
       std::optional<net::Frame> frame;
       RCN_ASSIGN(frame, link->reader.next(link->who));
       if (!frame) return {};
+      if (is_heartbeat(*frame)) continue;
       if (frame->type != static_cast<std::uint16_t>(ControlMessage::kBlob))
         return unexpected(*link, *frame);
       const auto part = decode_blob(frame->body);
@@ -200,6 +206,7 @@ Result<std::vector<std::string>> gather_from_center(StarCore* core, std::string_
     if (!frame.ok()) {
       return make_error(frame.status().code(), "{} during initialisation", frame.status().text());
     }
+    if (is_heartbeat(frame.value())) continue;
     if (frame.value().type != static_cast<std::uint16_t>(ControlMessage::kGathered)) {
       return unexpected(link, frame.value());
     }

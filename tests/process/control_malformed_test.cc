@@ -175,6 +175,27 @@ TEST_CASE("rank 0 refuses nonsense instead of a blob", "[control][malformed]") {
   }
 }
 
+TEST_CASE("a peer that gives up during an exchange may beat before it closes", "[control][malformed]") {
+  BarePeer center = with_bare_peer(1, ready() + control_frame(ControlMessage::kHeartbeat, "") +
+                                          control_frame(ControlMessage::kLeft, encode_left(0)));
+  REQUIRE(center.star);
+  const Status left = center.star->all_gather("mine", patience()).status();
+  CHECK(left.code() == Code::kRemoteError);
+  CHECK(left.text().find("left during initialisation") != std::string::npos);
+
+  BarePeer peer = with_bare_peer(0);
+  REQUIRE(peer.star);
+  std::thread speaker([&] {
+    const std::string bytes = control_frame(ControlMessage::kHeartbeat, "") +
+                              control_frame(ControlMessage::kBlob, encode_blob({0, 1, "theirs"}));
+    (void)net::send_all(peer.fd.get(), bytes, patience(), "rank 0");
+  });
+  const Result<std::vector<std::string>> blobs = peer.star->all_gather("mine", patience());
+  speaker.join();
+  REQUIRE(blobs.ok());
+  CHECK(blobs.value().back() == "theirs");
+}
+
 TEST_CASE("a rank refuses nonsense instead of the others' blobs", "[control][malformed]") {
   const std::vector<std::string> nonsense = {
       std::string(100, '\xff'),
