@@ -8,7 +8,9 @@
 
 #include <cassert>
 #include <cerrno>
+#include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -102,6 +104,20 @@ class [[nodiscard]] Result {
   Status status_;
   std::optional<T> value_;
 };
+
+// What `function`, which returns Status, returns; what it throws, as a Status.
+template <class Function>
+Status caught(Function&& function) noexcept {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kSystemError, "out of memory");
+  } catch (const std::exception& error) {
+    return Status(Code::kInternalError, error.what());
+  } catch (...) {
+    return Status(Code::kInternalError, "unknown exception");
+  }
+}
 
 }  // namespace rocenante
 

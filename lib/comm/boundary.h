@@ -6,8 +6,6 @@
 
 #include <rocenante/rocenante.h>
 
-#include <exception>
-#include <new>
 #include <string_view>
 
 #include "lib/base/config.h"
@@ -31,15 +29,12 @@ const char* error_text(rcnResult_t result);
 // Runs a function that returns Status; nothing thrown leaves the library.
 template <class Function>
 rcnResult_t guarded(Function&& function) noexcept {
-  try {
-    return report(function());
-  } catch (const std::bad_alloc&) {
-    return report(Status(Code::kSystemError, "out of memory"));
-  } catch (const std::exception& error) {
-    return report(Status(Code::kInternalError, error.what()));
-  } catch (...) {
-    return report(Status(Code::kInternalError, "unknown exception"));
-  }
+  rcnResult_t result = rcnSuccess;
+  const Status thrown = caught([&]() -> Status {
+    result = report(function());
+    return {};
+  });
+  return thrown.ok() ? result : report(thrown);
 }
 
 // The same for a function that a group may defer: its error makes the group fail.

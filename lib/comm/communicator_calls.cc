@@ -299,8 +299,7 @@ void Communicator::sleep_on_descriptors(std::uint64_t limit_ns) {
     polls_.push_back({fd, POLLIN, 0});  // poll(2) skips negative ones
   }
   const std::uint64_t limit = wakes_all ? limit_ns : kShortNapNs;
-  const timespec time{static_cast<time_t>(limit / 1'000'000'000u),
-                      static_cast<long>(limit % 1'000'000'000u)};
+  const timespec time = net::timespec_of(limit);
   if (::ppoll(polls_.data(), polls_.size(), &time, nullptr) > 0 && polls_[0].revents != 0) {
     eventfd_t count = 0;
     (void)::eventfd_read(wake_fd_.get(), &count);

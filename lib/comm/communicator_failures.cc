@@ -2,7 +2,6 @@
 //
 // What ends a wait other than a signal: dead peers, silence, deadlines, aborts (the failure contract).
 #include <sys/eventfd.h>
-#include <time.h>
 
 #include <algorithm>
 
@@ -19,11 +18,8 @@ constexpr std::uint64_t kDriverGraceNs = 200'000'000;
 constexpr std::uint64_t kFirstCauseNs = 300'000'000;
 // How long one sign that a peer is gone waits for the other.
 constexpr std::uint64_t kDoubtNs = 1'000'000'000;
-
-void nap() {
-  const timespec pause{0, 1'000'000};
-  ::nanosleep(&pause, nullptr);
-}
+// Between looks at what another thread will change.
+constexpr std::uint64_t kNapNs = 1'000'000;
 
 }  // namespace
 
@@ -43,7 +39,7 @@ void Communicator::abort(protocol::AbortCause cause, Status status) {
 // still be on its way.
 void Communicator::fail_transport(Status status, std::uint64_t epoch) {
   const std::uint64_t limit = monotonic_ns() + kFirstCauseNs;
-  while (!abort_.raised() && monotonic_ns() < limit) nap();
+  while (!abort_.raised() && monotonic_ns() < limit) net::sleep_ns(kNapNs);
   abort({protocol::AbortReason::kTransport, protocol::kNoPeer, epoch}, std::move(status));
 }
 
@@ -197,7 +193,7 @@ Status Communicator::check_driver() {
           "this thread also holds other ranks of the communicator, which could never answer: put the "
           "calls of all of them between rcnGroupStart and rcnGroupEnd");
     }
-    nap();
+    net::sleep_ns(kNapNs);
   }
   drivers_checked_ = true;
   return {};

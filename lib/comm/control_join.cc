@@ -24,7 +24,7 @@ using net::kNanosecondsPerSecond;
 // Ranks that met at the last moment still get this long to connect.
 constexpr std::uint64_t kConnectTimeNs = 10 * kNanosecondsPerSecond;
 constexpr std::uint64_t kAttemptTimeNs = 10 * kNanosecondsPerSecond;
-constexpr timespec kPause{0, 50'000'000};
+constexpr std::uint64_t kPauseNs = 50 * net::kNanosecondsPerMillisecond;
 
 // Both sides of a connection: who and how long.
 struct Joining {
@@ -140,7 +140,7 @@ Result<ControlLink> connect_to_center(const net::SocketAddress& address, const n
     const bool may_pass =
         peer.status().code() == Code::kRemoteError || peer.status().code() == Code::kTimeout;
     if (!may_pass || joining.deadline.passed()) return peer.status();
-    ::nanosleep(&kPause, nullptr);
+    net::sleep_ns(kPauseNs);
   }
 }
 

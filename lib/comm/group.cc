@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/comm/group.h"
 
-#include <time.h>
-
 #include <deque>
-#include <exception>
 #include <future>
-#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -80,23 +76,13 @@ bool step_all(std::vector<Queue>& queues, bool look_after, Status* first, bool* 
   return pending;
 }
 
-// What a thread of ours throws would end the process.
-Status guarded_initialise(const PendingInit& init) {
-  try {
-    return initialise(init);
-  } catch (const std::bad_alloc&) {
-    return Status(Code::kSystemError, "out of memory");
-  } catch (const std::exception& error) {
-    return Status(Code::kInternalError, error.what());
-  }
-}
-
 // Runs body(0) to body(count - 1) on a thread each; none of them if one thread cannot be had.
 template <class Body>
 Status run_at_once(std::size_t count, Body body) {
   std::promise<bool> start;
   const std::shared_future<bool> may_start = start.get_future().share();
   std::vector<std::thread> threads;
+  threads.reserve(count);
   Status status;
   for (std::size_t i = 0; i < count && status.ok(); ++i) {
     Result<std::thread> made = net::start_quiet_thread("rcn-init", [may_start, body, i] {
@@ -147,7 +133,9 @@ Status CallGroup::run_inits(const std::vector<PendingInit>& inits) {
   std::vector<Status> results(inits.size());
   const std::uint64_t driver = thread_number();
   Status first =
-      run_at_once(inits.size(), [&](std::size_t i) { results[i] = guarded_initialise(inits[i]); });
+      // What a thread of ours throws would end the process.
+      run_at_once(inits.size(),
+                  [&](std::size_t i) { results[i] = caught([&] { return initialise(inits[i]); }); });
   if (!first.ok()) return first;
   for (std::size_t i = 0; i < inits.size(); ++i) {
     if (results[i].ok()) {
@@ -189,10 +177,7 @@ Status CallGroup::run_calls(const std::vector<PendingCall>& calls) {
     if (!step_all(queues, check, &first, &progressed)) break;
     if (progressed || !backoff.has_value()) backoff.emplace(policy);
     // Several communicators are waited for at once, so there is no one line to sleep on.
-    backoff->pause([](std::uint64_t) {
-      const timespec nap{0, 50'000};
-      ::nanosleep(&nap, nullptr);
-    });
+    backoff->pause([](std::uint64_t) { net::sleep_ns(50'000); });
   }
   return first;
 }

@@ -5,22 +5,18 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 
+#include "lib/net/deadline.h"
 #include "lib/protocol/mutation.h"
 
 namespace rocenante {
 
-inline std::uint64_t monotonic_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
-}
+using net::monotonic_ns;
 
 inline void cpu_pause() {
 #if defined(__x86_64__)
@@ -86,8 +82,7 @@ class HostEnv {
 
   // The words lie in memory shared between processes: no FUTEX_PRIVATE_FLAG.
   void wait(const std::uint32_t* word, std::uint32_t expected, std::uint64_t limit_ns) const {
-    const timespec limit{static_cast<time_t>(limit_ns / 1'000'000'000u),
-                         static_cast<long>(limit_ns % 1'000'000'000u)};
+    const timespec limit = net::timespec_of(limit_ns);
     ::syscall(SYS_futex, word, FUTEX_WAIT, expected, &limit, nullptr, 0);
   }
   void notify(const std::uint32_t* word) const {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ranks' side of the rendezvous.
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,12 +30,6 @@ constexpr std::size_t kLongestHostName = 128;
 std::string host_name() {
   std::array<char, kLongestHostName> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown-host";
-}
-
-void pause_ns(std::uint64_t ns) {
-  const timespec time{static_cast<time_t>(ns / kNanosecondsPerSecond),
-                      static_cast<long>(ns % kNanosecondsPerSecond)};
-  ::nanosleep(&time, nullptr);
 }
 
 struct Attempt {
@@ -83,7 +76,7 @@ Result<net::SocketFd> reach_root(const UniqueIdContents& id, std::uint32_t rank,
                         rank, id.rendezvous.text(), static_cast<double>(net::monotonic_ns() - start) / 1e9,
                         attempt.reason.text());
     }
-    pause_ns(pause);
+    net::sleep_ns(pause);
     pause = std::min(kLongestPauseNs, 2 * pause);
   }
 }

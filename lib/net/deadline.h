@@ -23,6 +23,16 @@ inline std::uint64_t monotonic_ns() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
+inline timespec timespec_of(std::uint64_t ns) {
+  return {static_cast<time_t>(ns / kNanosecondsPerSecond), static_cast<long>(ns % kNanosecondsPerSecond)};
+}
+
+// Sleeps for about so long; a signal ends it early.
+inline void sleep_ns(std::uint64_t ns) {
+  const timespec time = timespec_of(ns);
+  ::nanosleep(&time, nullptr);
+}
+
 namespace detail {
 inline constinit thread_local const std::atomic<bool>* cancel_flag = nullptr;
 }

@@ -16,26 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/abi/nccl_api.h"
 #include "tests/support/catch.h"
-
-extern "C" {
-const char* ncclGetLastError(void* comm);
-rcnResult_t ncclGetUniqueId(rcnUniqueId* id);
-rcnResult_t ncclCommInitRank(void** comm, int ranks, rcnUniqueId id, int rank);
-rcnResult_t ncclCommInitAll(void** comms, int count, const int* devices);
-rcnResult_t ncclCommSplit(void* comm, int color, int key, void** made, void* config);
-rcnResult_t ncclCommDestroy(void* comm);
-rcnResult_t ncclCommAbort(void* comm);
-rcnResult_t ncclCommCount(void* comm, int* count);
-rcnResult_t ncclCommGetAsyncError(void* comm, rcnResult_t* error);
-rcnResult_t ncclRedOpCreatePreMulSum(rcnRedOp_t* op, void* scalar, rcnDataType_t type,
-                                     rcnScalarResidence_t where, void* comm);
-rcnResult_t ncclAllReduce(const void* in, void* out, size_t count, rcnDataType_t type, rcnRedOp_t op,
-                          void* comm, void* stream);
-rcnResult_t ncclSend(const void* in, size_t count, rcnDataType_t type, int peer, void* comm, void* stream);
-rcnResult_t ncclGroupStart();
-rcnResult_t ncclGroupEnd();
-}
 
 namespace {
 

@@ -11,27 +11,8 @@
 #include <string>
 
 #include "nccl_shim/libnccl/abi.h"
+#include "tests/abi/nccl_api.h"
 #include "tests/support/catch.h"
-
-extern "C" {
-struct Team {
-  int ranks, rank, stride;
-};
-rcnResult_t ncclGetVersion(int* version);
-const char* ncclGetErrorString(rcnResult_t result);
-const char* ncclGetLastError(void* comm);
-rcnResult_t ncclGetUniqueId(rcnUniqueId* id);
-rcnResult_t ncclCommInitRank(void** comm, int ranks, rcnUniqueId id, int rank);
-rcnResult_t ncclCommInitAll(void** comms, int count, const int* devices);
-rcnResult_t ncclCommDestroy(void* comm);
-rcnResult_t ncclCommSuspend(void* comm, int flags);
-rcnResult_t ncclSetEncryption(const void* config);
-rcnResult_t ncclGroupStart();
-rcnResult_t ncclGroupEnd();
-rcnResult_t ncclAllReduce(const void* in, void* out, size_t count, rcnDataType_t type, rcnRedOp_t op,
-                          void* comm, void* stream);
-int ncclLLA2ACalcSlots(int elements, int size);
-}
 
 namespace {
 

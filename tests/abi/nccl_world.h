@@ -13,30 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/abi/nccl_api.h"
 #include "tests/abi/recorder/recorder.h"
-
-// NCCL's own names, from the library under test.
-extern "C" {
-rcnResult_t ncclGetVersion(int* version);
-const char* ncclGetErrorString(rcnResult_t result);
-const char* ncclGetLastError(void* comm);
-rcnResult_t ncclGetUniqueId(rcnUniqueId* id);
-rcnResult_t ncclCommInitRank(void** comm, int ranks, rcnUniqueId id, int rank);
-rcnResult_t ncclCommInitRankConfig(void** comm, int ranks, rcnUniqueId id, int rank, void* config);
-rcnResult_t ncclCommInitAll(void** comms, int count, const int* devices);
-rcnResult_t ncclCommSplit(void* comm, int color, int key, void** made, void* config);
-rcnResult_t ncclCommDestroy(void* comm);
-rcnResult_t ncclCommAbort(void* comm);
-rcnResult_t ncclCommGetAsyncError(void* comm, rcnResult_t* error);
-rcnResult_t ncclCommRegister(void* comm, void* buffer, size_t bytes, void** handle);
-rcnResult_t ncclAllReduce(const void* in, void* out, size_t count, rcnDataType_t type, rcnRedOp_t op,
-                          void* comm, void* stream);
-rcnResult_t ncclAllReduceConfig(const void* in, void* out, size_t count, rcnDataType_t type, rcnRedOp_t op,
-                                void* comm, void* stream, const void* config);
-rcnResult_t ncclBcast(void* buffer, size_t count, rcnDataType_t type, int root, void* comm, void* stream);
-rcnResult_t ncclGroupStart();
-rcnResult_t ncclGroupEnd();
-}
 
 namespace rocenante::test {
 

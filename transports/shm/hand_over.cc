@@ -70,8 +70,7 @@ Result<net::SocketFd> connect_to(std::string_view name, net::Deadline deadline) 
     if (errno != EAGAIN && errno != EINTR) return errno_error("connect to the abstract socket {}", name);
     if (deadline.passed())
       return make_error(Code::kTimeout, "the abstract socket {} accepts no connections", name);
-    const timespec nap{0, 1'000'000};
-    ::nanosleep(&nap, nullptr);
+    net::sleep_ns(net::kNanosecondsPerMillisecond);
   }
   return fd;
 }

@@ -139,8 +139,7 @@ Result<net::SocketFd> open_data_connection(const net::SocketAddress& address, co
                         peer, address.text(), attempt.reason.text());
     }
     // Cut or not answered: strangers may crowd the port, and their time runs out.
-    const timespec nap{0, 10'000'000};
-    ::nanosleep(&nap, nullptr);
+    net::sleep_ns(10 * net::kNanosecondsPerMillisecond);
   }
 }
 
