@@ -5,6 +5,9 @@
 #include <net/if.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
 #include <memory>
 #include <tuple>
 
@@ -66,6 +69,22 @@ Preference preference(std::span<const Interface> all, const Interface& one, bool
           one.address.is_link_local()};
 }
 
+// The ones of a subnet mask; none where there is no mask.
+std::optional<std::uint32_t> prefix_length(const sockaddr* mask) {
+  const SocketAddress address = SocketAddress::from(mask);
+  std::array<std::uint8_t, sizeof(in6_addr)> bytes{};
+  if (address.family() == AF_INET) {
+    std::memcpy(bytes.data(), &address.host_v4(), sizeof(in_addr));
+  } else if (address.family() == AF_INET6) {
+    std::memcpy(bytes.data(), &address.host_v6(), sizeof(in6_addr));
+  } else {
+    return std::nullopt;
+  }
+  std::uint32_t ones = 0;
+  for (const std::uint8_t byte : bytes) ones += static_cast<std::uint32_t>(std::popcount(byte));
+  return ones;
+}
+
 std::string listing(std::span<const Interface> interfaces) {
   std::string text;
   for (const Interface& one : interfaces) {
@@ -92,7 +111,7 @@ Result<std::vector<Interface>> list_interfaces() {
     const SocketAddress address = SocketAddress::from(entry->ifa_addr);
     if (address.family() == AF_UNSPEC) continue;
     result.push_back({entry->ifa_name, address.with_port(0), (entry->ifa_flags & IFF_UP) != 0,
-                      (entry->ifa_flags & IFF_LOOPBACK) != 0});
+                      (entry->ifa_flags & IFF_LOOPBACK) != 0, prefix_length(entry->ifa_netmask)});
   }
   return result;
 }

@@ -3,6 +3,8 @@
 // Which network interface the control and data connections use.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +22,7 @@ struct Interface {
   SocketAddress address;  // port 0
   bool is_up = false;
   bool is_loopback = false;
+  std::optional<std::uint32_t> prefix_length{};  // of the address's subnet, in bits
 };
 
 // Those the system has, in its order. SystemError.
