@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The part of the device seam that only devices with streams have. Streams are opaque: cudaStream_t on
+// CUDA. What is asked of a device here never synchronises and, but for the allocations and what makes an
+// event, never allocates; all of it may be called while kernels of this process wait for peers.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "lib/base/status.h"
+#include "lib/device/device.h"
+#include "lib/protocol/device_call.h"
+#include "reduce_kernels/reduce.h"
+
+namespace rocenante {
+
+// A point in the work of streams. Freed only when no stream and no graph needs it.
+class StreamEvent {
+ public:
+  virtual ~StreamEvent() = default;
+  StreamEvent(const StreamEvent&) = delete;
+  StreamEvent& operator=(const StreamEvent&) = delete;
+
+ protected:
+  StreamEvent() = default;
+};
+
+// Whether a stream is being captured into a graph, and into which: ids are unique in the process and not
+// used again, unlike handles.
+struct StreamCapture {
+  bool active = false;
+  std::uint64_t id = 0;
+};
+
+// Memory of a device: `host` is null where the host may not touch it.
+struct DeviceMemory {
+  std::shared_ptr<void> owner;
+  unsigned char* device = nullptr;
+  unsigned char* host = nullptr;
+  std::uint64_t bytes = 0;
+};
+
+// One all-reduce as a launch: `groups` groups (CTAs) share each round. Everything that can change from call
+// to call is here, by value, and so frozen by a capture; everything else is in the lane, and the epoch in
+// the device's memory, so that a replay needs nothing from the host.
+struct CallLaunch {
+  const protocol::DeviceLane* lane = nullptr;  // device address
+  protocol::Exchange exchange{};
+  reduce::DataType type{};
+  reduce::Operator op{};
+  bool scaled = false;  // pre-multiplied sum by `scalar`
+  std::array<unsigned char, 8> scalar{};
+  std::uint32_t ranks = 1;
+  std::uint32_t groups = 1;  // equal to the lane's `parts`
+};
+
+class StreamDevice : public Device {
+ public:
+  DriveMode drive_mode() const final { return DriveMode::kStream; }
+
+  // Zeroed memory that host and device both read and write, cached on the host, in no NIC's or peer's
+  // reach.
+  virtual Result<DeviceMemory> allocate_shared(std::uint64_t bytes) = 0;
+  // Zeroed memory of the device alone.
+  virtual Result<DeviceMemory> allocate_local(std::uint64_t bytes) = 0;
+  // The device's address of host memory: that of a region of this device, or of a peer's mapping that was
+  // made reachable. InvalidArgument for memory that it cannot reach.
+  virtual Result<unsigned char*> device_address(const void* host) const = 0;
+  // Lets the device read and write a peer's mapped memory until the owner is released.
+  virtual Result<std::shared_ptr<void>> make_reachable(void* host, std::uint64_t bytes) = 0;
+  // Copies into memory of allocate_local(), at set-up.
+  virtual Status fill(const DeviceMemory& to, const void* from, std::uint64_t bytes) = 0;
+
+  // Success if calls may read and write [buffer, buffer + bytes) on the device; the error names argument
+  // and memory.
+  virtual Status check_buffer(const char* argument, const void* buffer, std::uint64_t bytes) const = 0;
+
+  virtual Result<StreamCapture> capture_of(void* stream) = 0;
+  virtual Result<std::unique_ptr<StreamEvent>> make_event() = 0;
+  // All work enqueued on `stream` from now on comes after the last record of `event`; none yet means no
+  // wait. In a capture this is an external node: what counts is the last record when the graph runs.
+  virtual Status wait(void* stream, StreamEvent& event) = 0;
+  virtual Status record(void* stream, StreamEvent& event) = 0;
+  // Inside one capture: `later` depends on all that `earlier` has now. An ordinary edge, as a user's fork
+  // and join.
+  virtual Status join(void* earlier, void* later) = 0;
+  // Enqueues a call. Returns at once, whether or not any peer has enqueued its own.
+  virtual Status launch(void* stream, const CallLaunch& call) = 0;
+  // The graph that `stream` is being captured into holds `reference` until its last instance is gone; it
+  // may then be released on any thread, where no call of this device is allowed.
+  virtual Status keep(void* stream, std::shared_ptr<void> reference) = 0;
+
+  // The most groups of one launch that are surely resident together beside other work.
+  virtual std::uint32_t most_groups() const = 0;
+};
+
+}  // namespace rocenante
