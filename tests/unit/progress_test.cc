@@ -123,12 +123,17 @@ TEST_CASE("who has left is not looked at any more", "[progress]") {
 TEST_CASE("a look may make any work leave, its own included", "[progress]") {
   for (int round = 0; round < 200; ++round) {
     ProgressPlace own, other;
-    Work victim;
-    std::atomic<bool> is_ready{false}, is_done{false};
+    std::atomic<bool> is_ready{false}, is_done{false}, has_left{false};
+    std::atomic<int> late{0};
+    Work victim([&] {
+      if (has_left) ++late;  // it comes after the other in the list
+      return false;
+    });
     Work work([&] {
       if (!is_ready || is_done) return false;
       REQUIRE(Progress::is_own_thread());
       other.leave();
+      has_left = true;
       own.leave();
       is_done = true;
       return true;
@@ -146,6 +151,7 @@ TEST_CASE("a look may make any work leave, its own included", "[progress]") {
     const std::uint64_t more = stays.looks;
     REQUIRE(comes_true([&] { return stays.looks > more + 3; }));
     REQUIRE(work.looks + victim.looks == before);
+    REQUIRE(late == 0);
     keeps.leave();
     REQUIRE(Progress::threads() == 0);
   }
