@@ -166,7 +166,7 @@ class Rank {
 // The queue pairs of a bare loop, and what it must know of each peer.
 class Bare {
  public:
-  Bare(const Shape& shape, const Rank& rank, bool lean) : shape_(shape), rank_(rank), lean_(lean) {
+  Bare(const Shape& shape, const Rank& rank, bool lean) : rank_(rank), lean_(lean) {
     domain_ = null_api().alloc_pd(nullptr);
     queue_ = null_api().create_cq(nullptr, 1024, nullptr, nullptr, 0);
     const std::uint32_t lines = shape.lines();
@@ -269,7 +269,6 @@ class Bare {
     }
   }
 
-  const Shape shape_;
   const Rank& rank_;
   const bool lean_;
   ibv_pd* domain_;

@@ -25,6 +25,7 @@ namespace rocenante {
 namespace {
 
 constexpr std::uint32_t kLooksPerClock = 64;  // protocol rule 9
+constexpr std::size_t kMostWorks = 4096;      // of a thread, which so never allocates
 
 }  // namespace
 
@@ -39,6 +40,10 @@ class ProgressThread {
     bool crowded;
   };
 
+  ProgressThread() {
+    works.reserve(kMostWorks);
+    list_.reserve(kMostWorks);
+  }
   Status start(const fabric::Processors& processors);
   void run();
   // A CPU has something for the thread: a word that it looks at before it sleeps, then the flag.
@@ -114,9 +119,9 @@ class Ended {
     for (const auto& thread : threads_) thread->thread.join();
   }
 
-  // Under the lock.
+  // Under the lock. At the end whoever unloads joins them all.
   void take() {
-    if (table.threads == nullptr) return;
+    if (table.threads == nullptr || table.is_closed) return;
     for (auto at = table.threads->begin(); at != table.threads->end();) {
       if (!at->second->has_ended) {
         ++at;
@@ -163,6 +168,10 @@ Result<std::shared_ptr<ProgressThread>> enlist(const void* device, const Progres
   if (table.threads == nullptr) table.threads = new std::map<const void*, std::shared_ptr<ProgressThread>>;
   std::shared_ptr<ProgressThread>& thread = (*table.threads)[device];
   if (thread != nullptr) {
+    if (thread->works.size() == kMostWorks) {
+      return make_error(Code::kInvalidUsage, "a device serves {} lanes of this process: destroy some first",
+                        kMostWorks);
+    }
     thread->works.push_back(entry);
     thread->note_change();
     return thread;
@@ -212,7 +221,7 @@ void ProgressThread::run() {
 // False to end.
 bool ProgressThread::take_list() {
   const std::lock_guard lock(table.mutex);
-  list_ = works;
+  list_.assign(works.begin(), works.end());
   seen = version_seen_ = version_.load(std::memory_order_relaxed);
   spin_ns_ = 0;
   nap_ns_ = list_.empty() ? 0 : list_.front().nap_ns;

@@ -80,7 +80,8 @@ class ProgressPlace {
 class Progress {
  public:
   // Has the thread of `device` look at `work`, which outlives its place. Devices are told apart by address.
-  // SystemError if no thread can be started, InvalidUsage when the library is being unloaded. Any thread.
+  // SystemError if no thread can be started, InvalidUsage when the library is being unloaded or the thread
+  // has 4096 works. Any thread.
   static Result<ProgressPlace> add(const void* device, ProgressWork* work,
                                    const ProgressSettings& settings);
   // Is this a progress thread?

@@ -215,6 +215,18 @@ TEST_CASE("a thread that cannot be started is an error and leaves nothing", "[pr
   REQUIRE(comes_true([&] { return work.looks != 0; }));
 }
 
+TEST_CASE("a thread has a bound on its works", "[progress]") {
+  constexpr std::size_t kMost = 4096;
+  Work work;
+  std::vector<ProgressPlace> places;
+  for (std::size_t i = 0; i < kMost; ++i) places.push_back(place(&kDevices[0], &work));
+  const Result<ProgressPlace> one_more = Progress::add(&kDevices[0], &work, crowded());
+  REQUIRE_FALSE(one_more.ok());
+  REQUIRE(one_more.status().code() == Code::kInvalidUsage);
+  places.clear();
+  REQUIRE(Progress::threads() == 0);
+}
+
 // With naps that never end by themselves only wake() lets the thread look again. A flag that is set too
 // late, not looked at again or not fenced hangs here.
 TEST_CASE("no wake is lost", "[progress]") {
