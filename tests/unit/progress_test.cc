@@ -316,6 +316,33 @@ TEST_CASE("a child of fork() inherits no thread, may let go of its places, and h
   }
 }
 
+TEST_CASE("a process may exit while works are looked at, and from within a look", "[progress][fork]") {
+  const bool within = GENERATE(false, true);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(60);
+    static Work* work = nullptr;
+    static ProgressPlace* own = nullptr;
+    static std::atomic<bool> is_ready{false};
+    work = new Work([within] {
+      if (within && is_ready) ::exit(7);
+      return true;
+    });
+    Result<ProgressPlace> added = Progress::add(&kDevices[0], work, crowded());
+    if (!added.ok()) ::_exit(1);
+    own = new ProgressPlace(added.take());
+    if (!comes_true([] { return work->looks > 10; })) ::_exit(2);
+    if (!within) ::exit(7);
+    is_ready = true;
+    while (!own->empty()) ::pause();
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  REQUIRE(WEXITSTATUS(status) == 7);
+}
+
 TEST_CASE("a place can be moved, and the empty one does nothing", "[progress]") {
   Work work;
   ProgressPlace first = place(&kDevices[0], &work);
