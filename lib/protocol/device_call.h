@@ -26,9 +26,17 @@ struct FailureRecord {
   std::uint64_t expected;  // of the own call
 };
 
+// What the host has heard of a peer.
+enum PeerState : std::uint32_t {
+  kPresent = 0,
+  kGone = 1,    // no signal will come that has not come before the news
+  kSilent = 2,  // no heartbeat for a time
+};
+
 // Words between host and device, in memory that both touch and nobody else does. A line has one writer.
 struct DeviceWords {
   alignas(kLineBytes) std::uint64_t host_abort;  // host: the mirror of its abort word, stored with release
+  std::uint32_t absent;  // host: how many peers are not present, stored with release after their states
   // device: the mirror of its own word, stored with release after the record
   alignas(kLineBytes) std::uint64_t device_abort;
   FailureRecord failure;
@@ -42,8 +50,10 @@ struct DeviceLane {
   DoorbellRing* ring;        // in memory that host and device touch; null if every member is mapped
   std::uint64_t* own_abort;  // the device's abort word, its only read-modify-writer
   DeviceWords* words;
-  std::uint64_t timeout_ns;        // of each round, from its last progress
-  std::uint64_t first_timeout_ns;  // of the communicator's first round
+  const std::uint32_t* peer_states;  // [ranks] PeerState, in memory that both touch; the host writes
+  std::uint64_t suspect_ns;          // how long a round waits for a silent peer
+  std::uint64_t timeout_ns;          // of each round, from its last progress
+  std::uint64_t first_timeout_ns;    // of the communicator's first round
 };
 
 // Hands the puts of a round to the progress thread. A launch ends before they have left: the slot is not
@@ -98,7 +108,7 @@ class DeviceCall {
     for (std::uint32_t look = 1; (verdict = rounds_.step()) == Verdict::kPending; ++look) {
       if (group_.id() == 0 && look % kLooksPerClock == 0) look_after();
     }
-    if (verdict == Verdict::kMismatch && group_.id() == 0) raise(AbortReason::kMismatch);
+    if (verdict == Verdict::kMismatch && group_.id() == 0) raise(AbortReason::kMismatch, rounds_.missing());
     return verdict;
   }
 
@@ -122,17 +132,35 @@ class DeviceCall {
     since_ns_ = env_.clock_ns();
   }
 
-  // Now and then: the host's abort word and the deadline, which counts from the last progress. The next
-  // look at the signals finds the own word and gives the verdict.
+  // Now and then: the host's abort word, what it has heard of the peers, and the deadline, which counts
+  // from the last progress. The next look at the signals finds the own word and gives the verdict.
   RCN_HD void look_after() {
     adopt_host_abort();
+    if (env_.load_acquire(&device_.words->absent) != 0) look_for_the_gone();
     if (epoch_ != rounds_.epoch() || missing_ != rounds_.missing()) return note_progress();
-    const std::uint64_t limit = epoch_ == 1 ? device_.first_timeout_ns : device_.timeout_ns;
-    if (env_.clock_ns() - since_ns_ >= limit) raise(AbortReason::kDeadline);
+    const std::uint64_t waited = env_.clock_ns() - since_ns_;
+    if (waited >= (epoch_ == 1 ? device_.first_timeout_ns : device_.timeout_ns)) {
+      raise(AbortReason::kDeadline, missing_);
+    } else if (waited >= device_.suspect_ns && missing_ < device_.lane.ranks &&
+               env_.load_acquire(device_.peer_states + missing_) == kSilent) {
+      raise(AbortReason::kSuspect, missing_);
+    }
   }
 
-  RCN_HD void raise(AbortReason reason) {
-    FailureRecord failure{rounds_.epoch(), rounds_.missing(), 0, 0, exchange_.tag};
+  // The state is acquired before the signal is: what the peer stored before it ended is seen then, so one
+  // that has signalled and left harms nobody.
+  RCN_HD void look_for_the_gone() {
+    const std::uint64_t epoch = rounds_.epoch();
+    for (std::uint32_t peer = 0; peer < device_.lane.ranks; ++peer) {
+      if (peer == device_.lane.rank || env_.load_acquire(device_.peer_states + peer) != kGone) continue;
+      if (env_.load_acquire(&device_.lane.peers[peer].inbound[line_of<Env>(epoch)]->epoch) >= epoch)
+        continue;
+      return raise(AbortReason::kPeerGone, peer);
+    }
+  }
+
+  RCN_HD void raise(AbortReason reason, std::uint32_t peer) {
+    FailureRecord failure{rounds_.epoch(), peer, 0, 0, exchange_.tag};
     if (failure.peer < device_.lane.ranks && failure.peer != device_.lane.rank) {
       const PeerLink& link = device_.lane.peers[failure.peer];
       failure.seen = env_.load_acquire(&link.inbound[line_of<Env>(failure.epoch)]->epoch);
