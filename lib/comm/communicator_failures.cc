@@ -23,7 +23,8 @@ constexpr std::uint64_t kNapNs = 1'000'000;
 
 }  // namespace
 
-Status Communicator::async_error() const {
+Status Communicator::async_error() {
+  if (streams_ != nullptr) look_at_device();
   return abort_.raised() ? abort_.status() : Status();
 }
 
@@ -32,6 +33,7 @@ void Communicator::abort(protocol::AbortCause cause, Status status) {
   if (!abort_.raise(cause, std::move(status))) return;
   log_warn(rank_, "{}", text);
   if (control_ != nullptr) control_->broadcast_abort(abort_.word(), text);
+  if (streams_ != nullptr) streams_->mirror_abort(abort_.word());
   wake_own_thread();
 }
 
@@ -140,6 +142,8 @@ void Communicator::note_absence(std::uint32_t rank, std::string text) {
   // Release: text before flag, flag before count.
   absence.absent.store(true, std::memory_order_release);
   absent_count_.fetch_add(1, std::memory_order_release);
+  if (streams_ != nullptr && links_[rank].outbound[0] != nullptr)
+    streams_->note_peer(rank, protocol::kGone);
   wake_own_thread();
 }
 
@@ -159,6 +163,7 @@ void Communicator::on_abort(std::uint32_t from, std::uint64_t word, std::string_
                              "{} (reported by rank {})", text, from);
   if (!abort_.raise(cause, std::move(status))) return;
   log_warn(rank_, "{} (reported by rank {})", text, from);
+  if (streams_ != nullptr) streams_->mirror_abort(abort_.word());
   wake_own_thread();
 }
 

@@ -14,8 +14,8 @@ namespace rocenante {
 // The calling thread's device of one kind; communicators keep it alive.
 using OpenDevice = Result<std::shared_ptr<Device>> (*)();
 
-// Adds a kind, under a name that ROCENANTE_DEVICE accepts from now on; replaces one of the same name. `name`
-// lives for ever. Any thread.
+// Adds a kind, under a name that ROCENANTE_DEVICE accepts from now on; replaces one of the same name.
+// `name` lives for ever. Any thread.
 void register_device(const char* name, OpenDevice open);
 
 // The calling thread's device of the kind `name`, a value of ROCENANTE_DEVICE; auto is host memory.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A device with streams, made of threads: in-order streams, events, captures and graphs. Its launches run
-// the protocol text of the GPU, with groups of threads for CTAs. What CUDA forbids is an error here, or ends
-// the program where no test would look at an error.
+// the protocol text of the GPU, with groups of threads for CTAs. What CUDA forbids is an error here, or
+// ends the program where no test would look at an error.
 #pragma once
 
 #include <atomic>

@@ -90,7 +90,8 @@ Result<DeviceMemory> SimDevice::allocate(std::uint64_t bytes, SimMemory::Kind ki
   void* const memory = std::aligned_alloc(kPage, rounded);
   if (memory == nullptr) return make_error(Code::kSystemError, "no {} bytes of simulated memory", bytes);
   std::memset(memory, 0, rounded);
-  auto owner = std::make_shared<Known>(memory_, memory, bytes, kind, std::shared_ptr<void>(memory, std::free));
+  auto owner =
+      std::make_shared<Known>(memory_, memory, bytes, kind, std::shared_ptr<void>(memory, std::free));
   auto* const address = static_cast<unsigned char*>(memory);
   return DeviceMemory{std::move(owner), address, is_shared(kind) ? address : nullptr, bytes};
 }
@@ -117,8 +118,8 @@ Result<unsigned char*> SimDevice::device_address(const void* host) const {
 
 Result<std::shared_ptr<void>> SimDevice::make_reachable(const PeerMemory& memory) {
   RCN_TRY(begin_allocation("make_reachable"));
-  return std::shared_ptr<void>(std::make_shared<Known>(memory_, memory.host, memory.bytes,
-                                                       SimMemory::Kind::kPeer, memory.mapping));
+  return std::shared_ptr<void>(
+      std::make_shared<Known>(memory_, memory.host, memory.bytes, SimMemory::Kind::kPeer, memory.mapping));
 }
 
 Status SimDevice::fill(const DeviceMemory& to, const void* from, std::uint64_t bytes) {
@@ -129,8 +130,9 @@ Status SimDevice::fill(const DeviceMemory& to, const void* from, std::uint64_t b
 
 Status SimDevice::check_buffer(const char* argument, const void* buffer, std::uint64_t bytes) const {
   if (memory_->holds(buffer, bytes, is_for_buffers)) return {};
-  return make_error(Code::kInvalidArgument, "{} is {}: {} bytes there are no memory of the simulated device",
-                    argument, buffer, bytes);
+  return make_error(Code::kInvalidArgument,
+                    "{} is {}: {} bytes there are no memory of the simulated device", argument, buffer,
+                    bytes);
 }
 
 }  // namespace rocenante::test

@@ -22,7 +22,7 @@ class SimStream : public std::enable_shared_from_this<SimStream> {
 
   // The program's side, under the device's mutex.
   std::shared_ptr<SimCapture> capture;
-  bool is_origin = false;           // of its capture
+  bool is_origin = false;          // of its capture
   std::vector<SimNode*> frontier;  // what comes next in the capture depends on these
 
  private:

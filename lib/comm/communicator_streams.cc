@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A communicator on a device with streams: setting up, what the device reports, and the end.
+#include <algorithm>
+
+#include "lib/comm/call_text.h"
+#include "lib/comm/communicator.h"
+
+namespace rocenante {
+namespace {
+
+// How long a communicator that has failed waits for its calls, which end by themselves when their streams
+// come to them.
+constexpr std::uint64_t kAbortedCallsNs = 5'000'000'000;
+// Between looks at whether calls have ended.
+constexpr std::uint64_t kNapNs = 100'000;
+
+}  // namespace
+
+Status Communicator::set_up_streams() {
+  StreamSetup setup{device_.value(),   &lane_,     geometry_, inbox_, outbox_, {}, timeout_ns_,
+                    first_timeout_ns_, suspect_ns_};
+  setup.mapped.resize(ranks_);
+  for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+    if (peer == rank_) continue;
+    if (!transport_of_[peer]->caps().maps_memory) {
+      return make_error(Code::kInvalidUsage,
+                        "ROCENANTE_DEVICE={}: rank {} is reached by {}, and only memory that is mapped is "
+                        "served yet (docs/status.md)",
+                        device_.value()->name(), peer, transport_names_[peer]);
+    }
+    setup.mapped[peer] = transport_of_[peer]->mapped_regions(peer);
+  }
+  RCN_ASSIGN(streams_, StreamCalls::create(setup));
+  return {};
+}
+
+Status Communicator::check_on_device(const CollectiveCall& call) const {
+  if (streams_ == nullptr) return {};
+  if (call.collective != Collective::kAllReduce) {
+    return make_error(Code::kInvalidUsage, "{} is not there yet on the device {}: only all_reduce is",
+                      collective_name(call.collective), device_.value()->name());
+  }
+  const std::uint64_t bytes = call.count * reduce::element_size(call.type);
+  if (bytes == 0) return {};
+  RCN_TRY(streams_->device().check_buffer("sendbuff", call.input, bytes));
+  return streams_->device().check_buffer("recvbuff", call.output, bytes);
+}
+
+void Communicator::look_at_device() {
+  if (abort_.raised()) return;
+  if (const std::optional<DeviceFailure> failure = streams_->failure(); failure.has_value()) {
+    abort(failure->cause, describe_failure(*failure));
+  }
+}
+
+// Of what it waited for, the launch knows more than the host: its signal at that time, beside which stands
+// the signal of now, which tells a lost peer from a late one.
+Status Communicator::describe_failure(const DeviceFailure& failure) const {
+  const protocol::FailureRecord& record = failure.record;
+  const auto peer = static_cast<std::uint32_t>(std::min<std::uint64_t>(record.peer, ranks_));
+  const std::string call = describe_tag(record.expected);
+  if (peer == ranks_ || peer == rank_) {
+    return make_error(Code::kInternalError, "{}, epoch {}: the device {} gave up for reason {}", call,
+                      record.epoch, device_.value()->name(), static_cast<int>(failure.cause.reason));
+  }
+  const std::string wait = fmt::format(
+      "{}, epoch {} on the device {}, waiting for rank {} over {} (its signal was epoch {} then and is {} "
+      "now)",
+      call, record.epoch, device_.value()->name(), peer, transport_names_[peer], record.seen,
+      last_signal(peer));
+  switch (failure.cause.reason) {
+    case protocol::AbortReason::kMismatch:
+      return make_error(Code::kInvalidUsage, "{}, epoch {}: rank {} called {} where rank {} called {}",
+                        collective_name(Collective::kAllReduce), record.epoch, peer,
+                        describe_tag(record.tag), rank_, call);
+    case protocol::AbortReason::kPeerGone:
+      return make_error(
+          Code::kRemoteError, "rank {} {}: needed by {}", peer,
+          absences_[peer].absent.load(std::memory_order_acquire) ? absences_[peer].text : "is gone", wait);
+    case protocol::AbortReason::kSuspect:
+      return make_error(Code::kRemoteError, "rank {} has been silent for {:.0f} s: {}", peer,
+                        static_cast<double>(suspect_ns_) / 1e9, wait);
+    default:
+      return make_error(Code::kTimeout, "rank {} did not come within {:.3f} s: {}", peer,
+                        static_cast<double>(record.epoch == 1 ? first_timeout_ns_ : timeout_ns_) / 1e9,
+                        wait);
+  }
+}
+
+// Calls that were enqueued end first, as they would have without this: each ends by itself, at the latest
+// by its deadline. From then on replays of graphs find the communicator closed. What a stream has still not
+// come to is parked with its memory. Whether the communicator has failed.
+bool Communicator::end_streams() {
+  const std::uint64_t start = monotonic_ns();
+  while (!streams_->is_idle()) {
+    look_at_device();
+    const std::uint64_t limit =
+        abort_.raised() ? kAbortedCallsNs : std::max(timeout_ns_, first_timeout_ns_) + kAbortedCallsNs;
+    if (monotonic_ns() - start >= limit) break;
+    net::sleep_ns(kNapNs);
+  }
+  look_at_device();
+  const bool has_failed =
+      !abort_.raise({protocol::AbortReason::kClosed, rank_, 0},
+                    make_error(Code::kInvalidUsage, "the communicator has been destroyed"));
+  streams_->mirror_abort(abort_.word());
+  return has_failed;
+}
+
+}  // namespace rocenante
