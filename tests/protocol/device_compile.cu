@@ -61,6 +61,7 @@ struct DeviceEnv {
   }
   __device__ void fence() const { asm volatile("fence.sc.sys;" ::: "memory"); }
   __device__ void acquire_from_nic() const {}            // ld.acquire.sys covers the whole system
+  __device__ void pull(const void*) const {}             // no cache of its own
   __device__ void notify(const std::uint32_t*) const {}  // a device wakes nobody
 };
 
