@@ -304,7 +304,6 @@ Status Communicator::build_lane() {
   lane_.striped_bytes = config_.integer(Key::kStripeBytes);
   lane_.tags_slots = std::any_of(transports_.begin(), transports_.end(),
                                  [](const auto& transport) { return transport->caps().has_rails; });
-  lane_.parts = 1;
   lane_.all_mapped = all_mapped;
   lane_.may_sleep = true;
   lane_.peers = links_.data();

@@ -153,7 +153,7 @@ class Communicator::CollectiveOperation final : public Operation {
       : plan_(comm.plan<typename Combiner::Work>(call)),
         port_(comm),
         combiner_(plan_.work),
-        rounds_(comm.env_, group_, comm.lane_, port_, combiner_, 0, plan_.exchange) {
+        rounds_(comm.env_, group_, comm.lane_, port_, combiner_, {}, plan_.exchange) {
     if constexpr (std::is_same_v<typename Combiner::Work, HostReduction>) {
       comm.counters_.count(Collective::kAllReduce, plan_.exchange.bytes, plan_.path);
     } else {

@@ -185,7 +185,6 @@ Result<std::unique_ptr<StreamCalls>> StreamCalls::create(const StreamSetup& setu
   unsigned char* const base = state->local.device;
   DeviceLane lane{};
   lane.lane = *setup.lane;
-  lane.lane.parts = state->groups;
   lane.lane.may_sleep = false;
   lane.lane.peers = at<PeerLink>(base, local.links);
   for (std::uint64_t parity = 0; parity < kParities; ++parity)

@@ -68,7 +68,7 @@ struct CallLaunch {
   bool scaled = false;  // pre-multiplied sum by `scalar`
   std::array<unsigned char, 8> scalar{};
   std::uint32_t ranks = 1;
-  std::uint32_t groups = 1;  // equal to the lane's `parts`
+  std::uint32_t groups = 1;  // a power of two, at most kMostParts; may change from call to call
 };
 
 class StreamDevice : public Device {

@@ -18,23 +18,12 @@ using protocol::Verdict;
 
 class SimEnv : public HostEnv {
  public:
-  explicit SimEnv(const std::uint64_t* abort_word) : abort_word_(abort_word) {}
-
-  // A launch looks at its abort word where a signal is missing: there are more threads than processors, so
-  // somebody else is let on.
-  template <class T>
-  T load_acquire(const T* word) const {
-    if (static_cast<const void*>(word) == abort_word_) ::sched_yield();
-    return HostEnv::load_acquire(word);
-  }
+  void pause() const { ::sched_yield(); }  // there are more threads than processors
   std::uint64_t clock_ns() const { return monotonic_ns(); }
   bool claim(std::uint64_t* word, std::uint64_t value) const {
     std::uint64_t expected = 0;
     return __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   }
-
- private:
-  const std::uint64_t* const abort_word_;
 };
 
 template <bool kScaled>
@@ -50,11 +39,11 @@ Verdict run_thread(const CallLaunch& call, MeetingPlace& place, std::uint32_t pa
                            reduce::element_size(call.type),
                            call.ranks,
                            inputs.data()};
-  SimEnv env(call.lane->own_abort);
+  SimEnv env;
   ThreadGroup group(place, thread, threads);
   HostCombiner<kScaled> combiner(work);
   protocol::DeviceCall<SimEnv, ThreadGroup, HostCombiner<kScaled>> device_call(
-      env, group, *call.lane, combiner, part, call.exchange);
+      env, group, *call.lane, combiner, {part, call.groups}, call.exchange);
   return device_call.run();
 }
 

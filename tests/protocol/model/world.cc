@@ -208,7 +208,6 @@ void World::link(std::uint32_t rank) {
   }
   mine.lane = {rank,
                scenario_.ranks,
-               parts_of(rank),
                scenario_.striped_words * sizeof(Word),
                all_mapped,
                scenario_.tagged && !all_mapped,
