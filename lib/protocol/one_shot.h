@@ -32,7 +32,7 @@ struct Exchange {
   // member reads from the start of the buffer: then one piece. Never in place, never with kStagesOwn.
   bool closing_round;
   // Puts read `input` itself and are done when the port has drained; nobody maps our slots. Of no concern
-  // to the members. Never in place, never with kStagesOwn.
+  // to the members. Never in place, never with kStagesOwn, never by several groups.
   bool puts_from_input = false;
 };
 
@@ -112,15 +112,25 @@ class OneShot {
                    exchange_.in_line && !closing(),
                    exchange_.puts_from_input};
     const bool read_in_place = exchange_.closing_round;
-    // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own.
-    const bool unread =
-        exchange_.puts_from_input || (piece_.in_line && lane_.all_mapped && !Combiner::kStagesOwn);
+    // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own, and
+    // one group what others have staged.
+    const bool unread = exchange_.puts_from_input ||
+                        (piece_.in_line && lane_.all_mapped && !Combiner::kStagesOwn && part_.count == 1);
     if (piece_.bytes != 0 && !read_in_place && !unread) stage_part();
     if (!all_staged()) return;
-    publish(env_, group_, lane_, epoch_, piece_);
+    publish_all();
     if (group_.id() != 0) return;
     if (lane_.tags_slots) env_.store_relaxed(slot_tag(lane_.send[parity_of<Env>(epoch_)]), piece_.tag);
     port_.post(lane_, epoch_, piece_);
+  }
+
+  // Another group does not wait for this one's publishing: in place, it may by now have combined over its
+  // share of the input, so what rides in the lines is taken from the slot.
+  RCN_HD void publish_all() {
+    if (part_.count == 1) return publish(env_, group_, lane_, epoch_, piece_);
+    Piece staged = piece_;
+    if (staged.in_line) staged.input = lane_.send[parity_of<Env>(epoch_)];
+    publish(env_, group_, lane_, epoch_, staged);
   }
 
   RCN_HD bool all_staged() {
