@@ -185,7 +185,10 @@ class DeviceCall {
     FailureRecord failure{rounds_.epoch(), peer, 0, 0, exchange_.tag};
     if (failure.peer < device_.lane.ranks && failure.peer != device_.lane.rank) {
       const PeerLink& link = device_.lane.peers[failure.peer];
-      failure.seen = env_.load_acquire(&link.inbound[line_of<Env>(failure.epoch)]->epoch);
+      for (std::uint64_t parity = 0; parity < kParities; ++parity) {
+        const std::uint64_t seen = env_.load_acquire(&link.inbound[parity]->epoch);
+        if (seen > failure.seen) failure.seen = seen;
+      }
       const std::uint64_t* const tag = tag_of<Env>(link, failure.epoch);
       if (tag != nullptr) failure.tag = env_.load_relaxed(tag);
     }

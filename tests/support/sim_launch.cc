@@ -4,6 +4,8 @@
 #include <sched.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "lib/comm/host_reduce.h"
@@ -65,6 +67,12 @@ Verdict run_launch(SimPool& pool, const CallLaunch& call, std::uint32_t threads)
   for (std::uint32_t index = 1; index < members; ++index) pool.run([&member, index] { member(index); });
   member(0);
   done->wait();
+  // A group whose threads part would hang at the next barrier of a GPU (failure rule 2).
+  for (std::uint32_t index = 0; index < members; ++index) {
+    if (verdicts[index] == verdicts[index / threads * threads]) continue;
+    std::fprintf(stderr, "the verdict differs within a group\n");
+    std::abort();
+  }
   Verdict worst = Verdict::kReady;
   for (const Verdict verdict : verdicts) worst = verdict > worst ? verdict : worst;
   return worst;
