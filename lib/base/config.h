@@ -49,6 +49,8 @@ enum class Key : std::uint32_t {
   kIbSl,
   kIbTimeout,
   kIbRetryCnt,
+  kProgressSpinUs,
+  kProgressCpus,
   kCount
 };
 inline constexpr std::size_t kNumKeys = static_cast<std::size_t>(Key::kCount);

@@ -125,6 +125,17 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
     {Key::kIbRetryCnt, "ROCENANTE_IB_RETRY_CNT", ValueType::kInteger, "NCCL_IB_RETRY_CNT", "6", "", nullptr,
      0, 7, Scope::kLocal, false,
      "How often a NIC sends again before it gives the connection up. Soft RoCE takes 7 as never."},
+    {Key::kProgressSpinUs, "ROCENANTE_PROGRESS_SPIN_US", ValueType::kInteger, nullptr, "100000", "us",
+     nullptr, 0, 10e6, Scope::kLocal, false,
+     "How long the thread that carries a device's operations spins after the last one before it looks only "
+     "every 50 us. The default outlasts the pause between two tokens, so that a model that generates never "
+     "meets it asleep."},
+    {Key::kProgressCpus, "ROCENANTE_PROGRESS_CPUS", ValueType::kText, nullptr, "auto", "", nullptr, 0, 0,
+     Scope::kLocal, false,
+     "Processors of that thread. auto: of those that the process may use the ones near the adapters, and "
+     "of "
+     "these the biggest where processors differ; off leaves it where the process is; else a list such as "
+     "0-3,8."},
 }};
 
 constexpr bool in_key_order() {

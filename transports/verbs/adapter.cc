@@ -73,6 +73,7 @@ Result<std::unique_ptr<Adapter>> Adapter::open(const VerbsApi& api, const std::s
   RCN_ASSIGN(made->inbox_, register_region(api, device, made->domain(), inbox,
                                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
   RCN_ASSIGN(made->outbox_, register_region(api, device, made->domain(), outbox, 0));
+  made->outbox_lkey_ = made->outbox_.get()->lkey;
   return made;
 }
 

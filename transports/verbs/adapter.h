@@ -24,7 +24,7 @@ class Adapter {
   ibv_pd* domain() const { return domain_.get().object; }
   ibv_cq* completions() const { return completions_.get().object; }
   std::uint32_t inbox_rkey() const { return inbox_.get()->rkey; }
-  std::uint32_t outbox_lkey() const { return outbox_.get()->lkey; }
+  std::uint32_t outbox_lkey() const { return outbox_lkey_; }
 
   // The MTU of a port, which must be active.
   Result<ibv_mtu> port_mtu(std::uint32_t port) const;
@@ -35,6 +35,8 @@ class Adapter {
   std::uint32_t pending = 0;  // completions that will come
 
  private:
+  std::uint32_t outbox_lkey_ = 0;  // beside `pending`: every post reads both
+
   Adapter(const VerbsApi& api, std::string device) : api_(api), device_(std::move(device)) {}
 
   const VerbsApi& api_;

@@ -84,7 +84,7 @@ Status VerbsTransport::complete(const ibv_wc& completion) {
   }
   RailEnd& rail = rails_[number];
   if (completion.status != IBV_WC_SUCCESS) fail(rail, completion);
-  if (request == Request::kSignal) return rail.signal_done();
+  if (request == Request::kSignal) return rail.signal_done(*requests_);
   if (request != Request::kReceive || completion.status != IBV_WC_SUCCESS) return {};
   std::uint64_t epoch = 0;
   std::uint32_t line = 0;

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lib/protocol/layout.h"
-
 namespace rocenante {
 namespace {
 
@@ -18,6 +16,18 @@ constexpr std::uint32_t kLineBits = 8;
 constexpr std::uint64_t kEpochBits = (std::uint64_t{1} << (32 - kLineBits)) - 1;
 
 }  // namespace
+
+Requests::Requests(bool uses_immediate) : immediate(uses_immediate) {
+  payload.sg_list = &payload_memory;
+  payload.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+  if (immediate) return;
+  payload.next = &signal;
+  epoch_memory = {reinterpret_cast<std::uintptr_t>(&epoch), sizeof epoch, 0};
+  signal.sg_list = &epoch_memory;
+  signal.num_sge = 1;
+  signal.opcode = IBV_WR_RDMA_WRITE;
+  signal.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+}
 
 QueueSettings QueueSettings::from(const Config& config) {
   const auto byte = [&](Key key) { return static_cast<std::uint8_t>(config.integer(key)); };
@@ -46,6 +56,7 @@ Status RailEnd::create_pair() {
     attributes.cap.max_inline_data = most_inline;
     pair_ = QueuePair({api_, api_->create_qp(adapter_->domain(), &attributes)});
     most_inline_ = attributes.cap.max_inline_data;
+    queue_pair_ = pair_.get().object;
     if (pair_) return {};
     if (errno != EINVAL) break;
   }
@@ -67,8 +78,13 @@ Status RailEnd::initialise() {
   return modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
 }
 
-Status RailEnd::connect(const RemoteEnd& remote, std::uint32_t first_packet) {
+Status RailEnd::connect(const RemoteEnd& remote, const RemotePlaces& places, std::uint32_t first_packet) {
   remote_ = remote;
+  rkey_ = remote.rkey;
+  for (std::uint64_t parity = 0; parity < protocol::kParities; ++parity) {
+    slots_[parity] = remote.inbox + places.slots[parity];
+    epochs_[parity] = remote.inbox + places.epochs[parity];
+  }
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
   receive.path_mtu = std::min(mtu_, remote.mtu);
@@ -119,8 +135,7 @@ Status RailEnd::post_receives(std::uint32_t count) {
   return {};
 }
 
-Status RailEnd::put(const Stripe& stripe) {
-  if (waiting_count_ == 0 && outstanding_ < kQueuedStripes) return post(stripe);
+Status RailEnd::queue(const Stripe& stripe) {
   if (waiting_count_ == kQueuedStripes) {
     return make_error(Code::kInternalError,
                       "verbs: {} puts wait on {}: the protocol has two rounds under way at most",
@@ -130,38 +145,14 @@ Status RailEnd::put(const Stripe& stripe) {
   return {};
 }
 
-// Payload, then signal, on one queue pair (protocol rule 4).
-Status RailEnd::post(const Stripe& stripe) {
-  ibv_sge payload_memory{reinterpret_cast<std::uintptr_t>(stripe.from), stripe.bytes,
-                         adapter_->outbox_lkey()};
-  ibv_send_wr payload{};
-  payload.wr_id = id(Request::kPayload);
-  payload.sg_list = &payload_memory;
-  payload.num_sge = stripe.bytes == 0 ? 0 : 1;
-  payload.opcode = IBV_WR_RDMA_WRITE;
-  payload.send_flags =
-      stripe.bytes != 0 && stripe.bytes <= most_inline_ ? static_cast<unsigned>(IBV_SEND_INLINE) : 0;
-  payload.wr.rdma.remote_addr = remote_.inbox + stripe.to;
-  payload.wr.rdma.rkey = remote_.rkey;
-  if (settings_.immediate) {
-    payload.wr_id = id(Request::kSignal);
-    payload.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    payload.send_flags |= IBV_SEND_SIGNALED;
-    payload.imm_data =
-        htobe32(static_cast<std::uint32_t>((stripe.epoch & kEpochBits) << kLineBits | stripe.line));
-    return send(&payload);
-  }
-  ibv_sge signal_memory{reinterpret_cast<std::uintptr_t>(&stripe.epoch), sizeof stripe.epoch, 0};
-  ibv_send_wr signal{};
-  signal.wr_id = id(Request::kSignal);
-  signal.sg_list = &signal_memory;
-  signal.num_sge = 1;
-  signal.opcode = IBV_WR_RDMA_WRITE;
-  signal.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-  signal.wr.rdma.remote_addr = remote_.inbox + stripe.signal;
-  signal.wr.rdma.rkey = remote_.rkey;
-  payload.next = &signal;
-  return send(stripe.bytes == 0 ? &signal : &payload);
+// The payload's completion at the peer is the signal.
+Status RailEnd::post_immediate(Requests& requests, const Stripe& stripe) {
+  ibv_send_wr& payload = requests.payload;
+  payload.wr_id = id(Request::kSignal);
+  payload.send_flags |= IBV_SEND_SIGNALED;
+  payload.imm_data =
+      htobe32(static_cast<std::uint32_t>((stripe.epoch & kEpochBits) << kLineBits | stripe.line));
+  return send(&payload);
 }
 
 Status RailEnd::write_word(std::uint64_t to, std::uint64_t word) {
@@ -177,23 +168,17 @@ Status RailEnd::write_word(std::uint64_t to, std::uint64_t word) {
   return send(&request);
 }
 
-Status RailEnd::send(ibv_send_wr* first) {
-  ibv_send_wr* bad = nullptr;
-  const int error = api_->post_send(pair_.get().object, first, &bad);
-  if (error != 0) return system_error(error, fmt::format("verbs: {} takes no send request", text()));
-  ++outstanding_;
-  ++adapter_->pending;
-  return {};
+// Nothing that waits may be posted after what was refused.
+Status RailEnd::refused(int error) {
+  drop_waiting();
+  return system_error(error, fmt::format("verbs: {} takes no send request", text()));
 }
 
-Status RailEnd::signal_done() {
-  --outstanding_;
-  --adapter_->pending;
-  if (waiting_count_ == 0) return {};
+Status RailEnd::post_waiting(Requests& requests) {
   const Stripe next = waiting_[waiting_first_];
   waiting_first_ = (waiting_first_ + 1) % kQueuedStripes;
   --waiting_count_;
-  return post(next);
+  return post(requests, next);
 }
 
 Status RailEnd::received(std::uint32_t immediate, std::uint64_t* epoch, std::uint32_t* line) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lib/fabric/fabric.h"
+#include "lib/protocol/layout.h"
 #include "transports/verbs/adapter.h"
 #include "transports/verbs/api.h"
 
@@ -32,14 +33,32 @@ struct RemoteEnd {
   ibv_mtu mtu = IBV_MTU_256;
 };
 
-// A share of one payload and its signal. Offsets are in the peer's inbox.
+// A share of one payload and its signal.
 struct Stripe {
   const unsigned char* from = nullptr;
-  std::uint64_t to = 0;
+  std::uint64_t offset = 0;  // of `from` in its slot, modulo 2^64: the first share begins before it
   std::uint32_t bytes = 0;
-  std::uint64_t signal = 0;  // of the line's epoch
-  std::uint64_t epoch = 0;
   std::uint32_t line = 0;
+  std::uint64_t epoch = 0;  // also says which of the peer's slots and lines
+};
+
+// Where a peer keeps what comes from us, by parity. Offsets in its inbox.
+struct RemotePlaces {
+  std::array<std::uint64_t, protocol::kParities> slots{};
+  std::array<std::uint64_t, protocol::kParities> epochs{};  // the first line's; others follow
+};
+
+// A payload's request and its signal's. A post reads all of a request, so all rails of a transport share
+// these, and only what differs from the last time is written.
+struct Requests {
+  explicit Requests(bool uses_immediate);
+  Requests(const Requests&) = delete;
+  Requests& operator=(const Requests&) = delete;
+
+  const bool immediate;
+  std::uint64_t epoch = 0;
+  ibv_sge payload_memory{}, epoch_memory{};
+  ibv_send_wr payload{}, signal{};
 };
 
 // How much a queue pair may hold. The protocol has at most two rounds under way that are not known to have
@@ -52,7 +71,8 @@ inline constexpr std::uint32_t kReceiveRequests = 16;
 enum class Request : std::uint64_t { kPayload, kSignal, kReceive };
 inline constexpr std::uint64_t kRequestBits = 2;
 
-class RailEnd {
+// What a put needs stands first, in one cache line.
+class alignas(64) RailEnd {
  public:
   // In state INIT, with receive requests posted where `settings` need them. `number` stands in its
   // completions.
@@ -60,14 +80,22 @@ class RailEnd {
                                 std::uint32_t peer, std::uint64_t number, const QueueSettings& settings);
 
   // To RTS. `first_packet`: the number the peer expects of our first packet.
-  Status connect(const RemoteEnd& remote, std::uint32_t first_packet);
+  Status connect(const RemoteEnd& remote, const RemotePlaces& places, std::uint32_t first_packet);
 
   // Queues a stripe and posts what fits. Never waits.
-  Status put(const Stripe& stripe);
+  Status put(Requests& requests, const Stripe& stripe) {
+    if (outstanding_ < kQueuedStripes) [[likely]]
+      return post(requests, stripe);
+    return queue(stripe);
+  }
   // Writes eight bytes at `to` in the peer's inbox; for probing.
   Status write_word(std::uint64_t to, std::uint64_t word);
   // A signal request has completed: posts what has waited for it.
-  Status signal_done();
+  Status signal_done(Requests& requests) {
+    --outstanding_;
+    --adapter_->pending;
+    return waiting_count_ == 0 ? Status() : post_waiting(requests);
+  }
   // Takes what a receive completion said, and makes room for the next one. The epoch of `line`.
   Status received(std::uint32_t immediate, std::uint64_t* epoch, std::uint32_t* line);
   // State ERR: outstanding requests complete with errors and touch no memory any more.
@@ -88,37 +116,76 @@ class RailEnd {
  private:
   RailEnd(const VerbsApi& api, Adapter& adapter, fabric::Rail rail, std::uint32_t peer,
           std::uint64_t number, const QueueSettings& settings)
-      : api_(&api),
-        adapter_(&adapter),
+      : adapter_(&adapter),
+        number_(static_cast<std::uint32_t>(number)),
+        api_(&api),
         rail_(std::move(rail)),
         settings_(settings),
-        peer_(peer),
-        number_(number) {}
+        peer_(peer) {}
   Status create_pair();
   Status initialise();
   Status modify(ibv_qp_attr& attributes, int mask, const char* state);
   Status post_receives(std::uint32_t count);
-  Status post(const Stripe& stripe);
-  Status send(ibv_send_wr* first);
+  Status post(Requests& requests, const Stripe& stripe);
+  Status post_immediate(Requests& requests, const Stripe& stripe);
+  Status post_waiting(Requests& requests);
+  Status queue(const Stripe& stripe);
+  Status send(ibv_send_wr* first) {
+    ibv_send_wr* bad = nullptr;
+    const int error = api_->post_send(queue_pair_, first, &bad);
+    if (error != 0) [[unlikely]]
+      return refused(error);
+    ++outstanding_;
+    ++adapter_->pending;
+    return {};
+  }
+  Status refused(int error);
   std::uint64_t id(Request request) const {
-    return number_ << kRequestBits | static_cast<std::uint64_t>(request);
+    return std::uint64_t{number_} << kRequestBits | static_cast<std::uint64_t>(request);
   }
 
-  const VerbsApi* api_;
+  ibv_qp* queue_pair_ = nullptr;
   Adapter* adapter_;
+  std::array<std::uint64_t, protocol::kParities> slots_{};   // addresses of the peer
+  std::array<std::uint64_t, protocol::kParities> epochs_{};  // the same
+  std::uint32_t rkey_ = 0;
+  std::uint32_t number_;
+  std::uint32_t most_inline_ = 0;
+  // Signal requests posted and not completed. While stripes wait, it stands at kQueuedStripes.
+  std::uint32_t outstanding_ = 0;
+
+  const VerbsApi* api_;
   fabric::Rail rail_;
   QueueSettings settings_;
   std::uint32_t peer_;
-  std::uint64_t number_;
   QueuePair pair_;
-  std::uint32_t most_inline_ = 0;
   ibv_mtu mtu_ = IBV_MTU_256;
   RemoteEnd remote_;
-  std::uint32_t outstanding_ = 0;  // signal requests posted and not completed
   std::array<Stripe, kQueuedStripes> waiting_{};
   std::uint32_t waiting_first_ = 0;
   std::uint32_t waiting_count_ = 0;
   std::uint64_t last_epoch_ = 0;  // of the receives
 };
+
+// Payload, then signal, on one queue pair (protocol rule 4).
+inline Status RailEnd::post(Requests& requests, const Stripe& stripe) {
+  const std::uint64_t parity = stripe.epoch % protocol::kParities;
+  ibv_send_wr& payload = requests.payload;
+  requests.payload_memory = {reinterpret_cast<std::uintptr_t>(stripe.from), stripe.bytes,
+                             adapter_->outbox_lkey()};
+  payload.num_sge = stripe.bytes == 0 ? 0 : 1;
+  payload.send_flags =
+      stripe.bytes != 0 && stripe.bytes <= most_inline_ ? static_cast<unsigned>(IBV_SEND_INLINE) : 0;
+  payload.wr.rdma.remote_addr = slots_[parity] + stripe.offset;
+  payload.wr.rdma.rkey = rkey_;
+  if (requests.immediate) return post_immediate(requests, stripe);
+  payload.wr_id = id(Request::kPayload);
+  requests.epoch = stripe.epoch;
+  ibv_send_wr& signal = requests.signal;
+  signal.wr_id = id(Request::kSignal);
+  signal.wr.rdma.remote_addr = epochs_[parity] + stripe.line * protocol::kLineBytes;
+  signal.wr.rdma.rkey = rkey_;
+  return send(stripe.bytes == 0 ? &signal : &payload);
+}
 
 }  // namespace rocenante

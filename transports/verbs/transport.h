@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,14 +38,15 @@ class VerbsTransport final : public Transport {
   static constexpr std::uint64_t kProbeSeconds = 30;
   static constexpr std::uint64_t kProbeWord = 0x726f63656e616e74;  // "rocenant"
 
+  // What a put needs stands first.
   struct Peer {
-    std::vector<std::uint32_t> rails;  // in rails_
-    std::uint32_t single = 0;          // the rail of payloads that are not striped, in the list above
-    protocol::Geometry geometry;       // of its inbox
-    std::uint32_t recv_index = 0;      // of our slots there
-    std::uint64_t last_epoch = 0;      // put to it, with this many stripes
+    Status failure;                // why nothing more can be put to it
+    std::uint64_t last_epoch = 0;  // put to it, with this many stripes
     std::uint32_t last_lines = 0;
-    Status failure;  // why nothing more can be put to it
+    RailEnd* ends = nullptr;           // its rails, in a row; once connected
+    RailEnd* single = nullptr;         // the one of payloads that are not striped
+    std::vector<std::uint32_t> rails;  // in rails_
+    protocol::Geometry geometry;       // of its inbox
     // A queue pair that is in error without having said why; a reason may still come.
     const RailEnd* flushed = nullptr;
   };
@@ -52,7 +54,7 @@ class VerbsTransport final : public Transport {
   Status open_adapters();
   Adapter* adapter_of(const std::string& device) const;
   VerbsBlob own_blob() const;
-  Stripe stripe_of(const Peer& peer, const Put& put, std::uint32_t line) const;
+  Status put_striped(const Peer& peer, const Put& put);
   protocol::SignalLine* line_from(std::uint32_t peer, std::uint64_t parity, std::uint32_t line) const;
   bool is_needed(std::uint32_t peer) const;
 
@@ -71,9 +73,16 @@ class VerbsTransport final : public Transport {
   const std::uint64_t fork_generation_;
   TransportContext context_;
   QueueSettings settings_;
+  std::optional<Requests> requests_;  // from open() on
+  // The last payload that was striped: most rounds are like the one before, and peers alike.
+  struct {
+    std::uint64_t bytes = 0;
+    std::uint32_t stripes = 0;
+    std::uint64_t share = 0;
+  } striped_;
   std::uint32_t first_packet_ = 0;
   std::vector<std::unique_ptr<Adapter>> adapters_;
-  std::vector<RailEnd> rails_;  // destroyed before the adapters
+  std::vector<RailEnd> rails_;  // those of a peer in a row; destroyed before the adapters
   std::vector<Peer> peers_;
   std::uint32_t failed_peers_ = 0;
   bool any_flushed_ = false;

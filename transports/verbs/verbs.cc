@@ -39,6 +39,7 @@ VerbsTransport::~VerbsTransport() {
 Result<std::string> VerbsTransport::open(const TransportContext& context) {
   context_ = context;
   settings_ = QueueSettings::from(*context.config);
+  requests_.emplace(settings_.immediate);
   peers_.resize(context.ranks);
   first_packet_ = random_packet_number();
   RCN_TRY(open_adapters());
@@ -114,18 +115,24 @@ Status VerbsTransport::connect(std::uint32_t peer, std::string_view blob, net::D
   }
   mine.geometry = context_.geometry;
   mine.geometry.received = theirs.received;
-  mine.recv_index = part.recv_index;
   if (theirs.inbox_bytes != mine.geometry.inbox_bytes()) {
     return make_error(Code::kRemoteError, "verbs: rank {} has an inbox of {} bytes, expected {}", peer,
                       theirs.inbox_bytes, mine.geometry.inbox_bytes());
   }
-  mine.single = (context_.rank + peer) % static_cast<std::uint32_t>(mine.rails.size());
+  mine.ends = &rails_[mine.rails.front()];
+  mine.single = mine.ends + (context_.rank + peer) % mine.rails.size();
+  RemotePlaces places;
+  for (std::uint64_t parity = 0; parity < protocol::kParities; ++parity) {
+    places.slots[parity] = mine.geometry.recv_offset(parity, part.recv_index);
+    places.epochs[parity] =
+        mine.geometry.signal_offset(parity, context_.rank, 0) + offsetof(protocol::SignalLine, epoch);
+  }
   for (std::size_t i = 0; i < part.rails.size(); ++i) {
     const VerbsBlob::RailPart& rail = part.rails[i];
     const VerbsBlob::AdapterPart& adapter = theirs.adapters[rail.adapter];
     RCN_TRY(rails_[mine.rails[i]].connect(
         {rail.queue_pair, theirs.first_packet, adapter.rkey, adapter.inbox, static_cast<ibv_mtu>(rail.mtu)},
-        first_packet_));
+        places, first_packet_));
   }
   for (std::uint64_t parity = 0; parity < protocol::kParities; ++parity) {
     unsigned char* const slot =
@@ -135,37 +142,50 @@ Status VerbsTransport::connect(std::uint32_t peer, std::string_view blob, net::D
   return {};
 }
 
+// The tag stands before the payload on both sides and goes with its first byte.
 Status VerbsTransport::post(std::span<const Put> puts) {
   for (const Put& put : puts) {
     Peer& peer = peers_[put.peer];
-    if (!peer.failure.ok()) return peer.failure;
+    if (!peer.failure.ok()) [[unlikely]]
+      return peer.failure;
     peer.last_epoch = put.epoch;
     peer.last_lines = put.stripes;
-    for (std::uint32_t line = 0; line < put.stripes; ++line) {
-      RCN_TRY(rails_[peer.rails[put.stripes == 1 ? peer.single : line]].put(stripe_of(peer, put, line)));
+    if (put.stripes != 1) {
+      RCN_TRY(put_striped(peer, put));
+      continue;
     }
+    const auto* const from = static_cast<const unsigned char*>(put.payload) - protocol::kSlotTagBytes;
+    const auto bytes = static_cast<std::uint32_t>(put.bytes + protocol::kSlotTagBytes);
+    RCN_TRY(peer.single->put(*requests_, {from, -protocol::kSlotTagBytes, bytes, 0, put.epoch}));
   }
   return {};
 }
 
-Stripe VerbsTransport::stripe_of(const Peer& peer, const Put& put, std::uint32_t line) const {
-  const std::uint64_t parity = put.epoch % protocol::kParities;
-  std::uint64_t begin, end;
-  protocol::range_of(line, put.stripes, 0, put.bytes, begin, end);
-  // The tag stands before the payload on both sides and goes with its first byte.
-  const std::uint64_t tag = line == 0 ? protocol::kSlotTagBytes : 0;
-  Stripe stripe;
-  stripe.from = static_cast<const unsigned char*>(put.payload) + begin - tag;
-  stripe.to = peer.geometry.recv_offset(parity, peer.recv_index) + begin - tag;
-  stripe.bytes = static_cast<std::uint32_t>(end - begin + tag);
-  stripe.signal =
-      peer.geometry.signal_offset(parity, context_.rank, line) + offsetof(protocol::SignalLine, epoch);
-  stripe.epoch = put.epoch;
-  stripe.line = line;
-  return stripe;
+// Shares as protocol::range_of cuts them.
+Status VerbsTransport::put_striped(const Peer& peer, const Put& put) {
+  if (striped_.bytes != put.bytes || striped_.stripes != put.stripes) {
+    std::uint64_t begin;
+    striped_.bytes = put.bytes;
+    striped_.stripes = put.stripes;
+    protocol::range_of(0, put.stripes, 0, put.bytes, begin, striped_.share);
+  }
+  std::uint64_t tag = protocol::kSlotTagBytes;
+  std::uint64_t begin = 0;
+  for (std::uint32_t line = 0; line < put.stripes; ++line) {
+    const std::uint64_t end = std::min(begin + striped_.share, put.bytes);
+    const auto* const from = static_cast<const unsigned char*>(put.payload) + begin - tag;
+    RCN_TRY(peer.ends[line].put(
+        *requests_, {from, begin - tag, static_cast<std::uint32_t>(end - begin + tag), line, put.epoch}));
+    tag = 0;
+    begin = end;
+  }
+  return {};
 }
 
 bool VerbsTransport::drained() const {
+  for (const auto& adapter : adapters_) {
+    if (adapter->pending != 0) return false;
+  }
   return std::all_of(rails_.begin(), rails_.end(), [](const RailEnd& rail) { return rail.idle(); });
 }
 
