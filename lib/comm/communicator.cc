@@ -96,6 +96,7 @@ Status Communicator::initialise(const UniqueId& id) {
 
   neighbours_ = other_drivers(world, driver_);
   RCN_TRY(control_->start_events(this));
+  if (progress_ != nullptr) RCN_TRY(start_progress());
   is_complete_ = true;
   for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
     if (transport_of_[peer] == nullptr) continue;

@@ -159,6 +159,8 @@ class Communicator final : private ControlListener {
   Status build_lane();
   void choose_piece(bool everybody_maps);
   Status set_up_streams();
+  Status start_progress();
+  void wake_progress() const;
   void leave();
   bool end_streams();
 
@@ -198,11 +200,16 @@ class Communicator final : private ControlListener {
   void on_left(std::uint32_t rank) override;
   void on_abort(std::uint32_t from, std::uint64_t word, std::string_view text) override;
   void on_control_lost(std::string_view how) override;
+  void on_beat() override;
   void note_absence(std::uint32_t rank, std::string text);
   std::string why_lost(std::uint32_t peer);
+  bool is_silent(std::uint32_t peer) const;  // for as long as makes suspect
   void wake_own_thread();
   // Makes what the device has found wrong the communicator's error. Any thread.
   void look_at_device();
+  // Tells the device which carried peers are lost. The progress thread.
+  void look_at_peers();
+  void tell_device_of_loss(std::uint32_t peer, std::string how);
   Status describe_failure(const DeviceFailure& failure) const;
 
   const std::uint32_t rank_;
@@ -235,7 +242,11 @@ class Communicator final : private ControlListener {
   AbortState abort_;
   WaitPolicy policy_;
   HostEnv env_;
-  std::unique_ptr<StreamCalls> streams_;  // null on host memory
+  // On a device with streams, else null.
+  std::unique_ptr<StreamCalls> streams_;
+  std::vector<std::string> losses_;  // per peer: written before the device is told, by one thread each
+  class StreamProgress;              // known only where it is used; where peers are carried, else null
+  std::shared_ptr<StreamProgress> progress_;
   const reduce::Kernels* kernels_ = nullptr;
   mutable std::vector<const void*> inputs_;
   std::vector<Put> puts_;

@@ -219,6 +219,7 @@ Status Communicator::enqueue(const CollectiveCall& call, void* stream) {
       ranks_,    0};
   bool changed = false;
   Status status = streams_->enqueue(launch, stream, &changed);
+  wake_progress();
   if (status.ok()) {
     counters_.count(call.collective, plan.exchange.bytes, plan.path);
   } else if (changed) {

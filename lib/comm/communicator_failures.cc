@@ -117,21 +117,23 @@ void Communicator::look_after(Operation& operation, std::uint64_t waited_ns) {
                      static_cast<double>(timeout_ns()) / 1e9, describe_wait(epoch, missing)));
     return;
   }
-  if (waited_ns < suspect_ns_) return;
+  if (waited_ns < suspect_ns_ || !is_silent(missing)) return;
+  abort({protocol::AbortReason::kSuspect, missing, epoch},
+        make_error(Code::kRemoteError, "rank {} has been silent for {:.0f} s: {}", missing,
+                   static_cast<double>(suspect_ns_) / 1e9, describe_wait(epoch, missing)));
+}
+
+// Peers are heard by this process's monitor, and through rank 0: after a pause of either their silence says
+// nothing. Heartbeats come at least four times within the time of suspicion.
+bool Communicator::is_silent(std::uint32_t peer) const {
   const std::uint64_t now = monotonic_ns();
   const auto silent_for = [&](std::uint32_t rank) {
     const std::uint64_t heard = control_->last_heard_ns(rank);
     return now > heard ? now - heard : 0;
   };
-  // Peers are heard by this process's monitor, and through rank 0: after a pause of either their silence
-  // says nothing. Heartbeats come at least four times within the time of suspicion.
-  if (silent_for(rank_) >= suspect_ns_ / 2) return;
-  if (missing != 0 && silent_for(0) >= suspect_ns_ / 2) return;
-  if (const std::uint64_t silence = silent_for(missing); silence >= suspect_ns_) {
-    abort({protocol::AbortReason::kSuspect, missing, epoch},
-          make_error(Code::kRemoteError, "rank {} has been silent for {:.0f} s: {}", missing,
-                     static_cast<double>(silence) / 1e9, describe_wait(epoch, missing)));
-  }
+  if (silent_for(rank_) >= suspect_ns_ / 2) return false;
+  if (peer != 0 && silent_for(0) >= suspect_ns_ / 2) return false;
+  return silent_for(peer) >= suspect_ns_;
 }
 
 void Communicator::note_absence(std::uint32_t rank, std::string text) {
@@ -142,8 +144,10 @@ void Communicator::note_absence(std::uint32_t rank, std::string text) {
   // Release: text before flag, flag before count.
   absence.absent.store(true, std::memory_order_release);
   absent_count_.fetch_add(1, std::memory_order_release);
-  if (streams_ != nullptr && links_[rank].outbound[0] != nullptr)
-    streams_->note_peer(rank, protocol::kGone);
+  // What a carried peer has sent may be behind the news.
+  if (streams_ != nullptr && links_[rank].outbound[0] != nullptr) {
+    tell_device_of_loss(rank, fmt::format("rank {} {}", rank, absence.text));
+  }
   wake_own_thread();
 }
 

@@ -5,6 +5,8 @@
 
 #include "lib/comm/call_text.h"
 #include "lib/comm/communicator.h"
+#include "lib/comm/doorbell_puts.h"
+#include "lib/comm/progress.h"
 
 namespace rocenante {
 namespace {
@@ -12,27 +14,80 @@ namespace {
 // How long a communicator that has failed waits for its calls, which end by themselves when their streams
 // come to them.
 constexpr std::uint64_t kAbortedCallsNs = 5'000'000'000;
+// How long a transport's error waits for another rank's abort that may have caused it.
+constexpr std::uint64_t kFirstCauseNs = 300'000'000;
 // Between looks at whether calls have ended.
 constexpr std::uint64_t kNapNs = 100'000;
 
 }  // namespace
 
+// What the device's progress thread does for this communicator.
+class Communicator::StreamProgress final : public ProgressWork {
+ public:
+  StreamProgress(Communicator& comm, ProgressSettings settings, DoorbellPuts::Setup setup)
+      : comm_(comm), settings_(std::move(settings)), puts_(std::move(setup)) {}
+
+  Status start(const Device* device) {
+    RCN_ASSIGN(place_, Progress::add(device, this, settings_));
+    return {};
+  }
+  void wake() const { place_.wake(); }
+  bool drained() const { return puts_.drained(); }
+  void stop() { place_.leave(); }
+
+  bool look() override {
+    const bool any = puts_.look();
+    if (++looks_ % kLooksPerPeers == 0) comm_.look_at_peers();
+    comm_.look_at_device();
+    return any;
+  }
+  void on_exception(Status status) noexcept override { puts_.on_exception(std::move(status)); }
+
+ private:
+  static constexpr std::uint32_t kLooksPerPeers = 256;
+
+  Communicator& comm_;
+  const ProgressSettings settings_;
+  DoorbellPuts puts_;
+  std::uint32_t looks_ = 0;
+  ProgressPlace place_;
+};
+
 Status Communicator::set_up_streams() {
   StreamSetup setup{device_.value(),   &lane_,     geometry_, inbox_, outbox_, {}, timeout_ns_,
                     first_timeout_ns_, suspect_ns_};
   setup.mapped.resize(ranks_);
+  std::vector<Transport*> carriers(ranks_);
   for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
     if (peer == rank_) continue;
-    if (!transport_of_[peer]->caps().maps_memory) {
-      return make_error(Code::kInvalidUsage,
-                        "ROCENANTE_DEVICE={}: rank {} is reached by {}, and only memory that is mapped is "
-                        "served yet (docs/status.md)",
-                        device_.value()->name(), peer, transport_names_[peer]);
+    if (transport_of_[peer]->caps().maps_memory) {
+      setup.mapped[peer] = transport_of_[peer]->mapped_regions(peer);
+    } else {
+      carriers[peer] = transport_of_[peer];
     }
-    setup.mapped[peer] = transport_of_[peer]->mapped_regions(peer);
   }
+  losses_.resize(ranks_);
   RCN_ASSIGN(streams_, StreamCalls::create(setup));
+  if (lane_.all_mapped) return {};
+  RCN_ASSIGN(ProgressSettings settings,
+             ProgressSettings::from(config_, identities_[rank_].ports, ranks_on_host(rank_, identities_),
+                                    processors_on_host(rank_, identities_)));
+  progress_ = std::make_shared<StreamProgress>(
+      *this, std::move(settings),
+      DoorbellPuts::Setup{
+          streams_->ring(), &lane_, geometry_.slot_bytes, std::move(carriers), 1, abort_.address(),
+          kFirstCauseNs,
+          [this](protocol::AbortCause cause, Status status) { abort(cause, std::move(status)); }});
   return {};
+}
+
+Status Communicator::start_progress() {
+  return progress_->start(device_.value().get());
+}
+
+// After the launch, which the thread would else wait for in vain; in a capture too, which costs nothing.
+void Communicator::wake_progress() const {
+  if (progress_ != nullptr) progress_->wake();
 }
 
 Status Communicator::check_on_device(const CollectiveCall& call) const {
@@ -51,6 +106,27 @@ void Communicator::look_at_device() {
   if (abort_.raised()) return;
   if (const std::optional<DeviceFailure> failure = streams_->failure(); failure.has_value()) {
     abort(failure->cause, describe_failure(*failure));
+  }
+}
+
+void Communicator::tell_device_of_loss(std::uint32_t peer, std::string how) {
+  losses_[peer] = std::move(how);
+  streams_->note_peer(peer, protocol::kGone);  // releases the text
+}
+
+void Communicator::look_at_peers() {
+  for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+    if (peer == rank_ || links_[peer].outbound[0] != nullptr || !losses_[peer].empty()) continue;
+    if (std::string how = why_lost(peer); !how.empty()) tell_device_of_loss(peer, std::move(how));
+  }
+}
+
+// A device with streams has no thread that waits for its calls and so would notice.
+void Communicator::on_beat() {
+  if (streams_ == nullptr) return;
+  look_at_device();
+  for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+    if (peer != rank_) streams_->note_peer(peer, is_silent(peer) ? protocol::kSilent : protocol::kPresent);
   }
 }
 
@@ -93,12 +169,15 @@ Status Communicator::describe_failure(const DeviceFailure& failure) const {
 // come to is parked with its memory. Whether the communicator has failed.
 bool Communicator::end_streams() {
   const std::uint64_t start = monotonic_ns();
-  while (!streams_->is_idle()) {
+  const auto may_wait = [&] {
     look_at_device();
     const std::uint64_t limit =
         abort_.raised() ? kAbortedCallsNs : std::max(timeout_ns_, first_timeout_ns_) + kAbortedCallsNs;
-    if (monotonic_ns() - start >= limit) break;
+    if (monotonic_ns() - start >= limit) return false;
     net::sleep_ns(kNapNs);
+    return true;
+  };
+  while (!streams_->is_idle() && may_wait()) {
   }
   look_at_device();
   const bool has_failed =

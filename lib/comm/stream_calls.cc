@@ -101,6 +101,7 @@ struct StreamCalls::State {
   DeviceLane* lane = nullptr;            // the device's address
   DeviceWords* words = nullptr;          // the host's
   std::uint32_t* peer_states = nullptr;  // the host's
+  DoorbellRing* ring = nullptr;          // the host's
 };
 
 // A capture that has calls of the communicator. Kept by its graph.
@@ -172,6 +173,7 @@ Result<std::unique_ptr<StreamCalls>> StreamCalls::create(const StreamSetup& setu
   state->lane = at<DeviceLane>(state->local.device, 0);
   state->words = at<DeviceWords>(state->shared.host, 0);
   state->peer_states = at<std::uint32_t>(state->shared.host, shared.peer_states);
+  state->ring = at<DoorbellRing>(state->shared.host, shared.ring);
 
   OwnRegions own{};
   RCN_ASSIGN(own.inbox, device.device_address(setup.inbox->address()));
@@ -206,6 +208,10 @@ Result<std::unique_ptr<StreamCalls>> StreamCalls::create(const StreamSetup& setu
   std::memcpy(image.data() + local.links, links.data(), links.size() * sizeof(PeerLink));
   RCN_TRY(device.fill(state->local, image.data(), image.size()));
   return std::unique_ptr<StreamCalls>(new StreamCalls(setup.device, std::move(state)));
+}
+
+DoorbellRing* StreamCalls::ring() const {
+  return state_->ring;
 }
 
 Status StreamCalls::enqueue(CallLaunch call, void* stream, bool* changed) {

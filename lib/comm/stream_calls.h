@@ -52,6 +52,8 @@ class StreamCalls {
   StreamCalls& operator=(const StreamCalls&) = delete;
 
   StreamDevice& device() const { return device_; }
+  // The doorbells of the carried members, for the host. Lives as long as this.
+  protocol::DoorbellRing* ring() const;
 
   // Enqueues a call, whose lane and groups are filled in here; one thread at a time. An error before
   // anything was enqueued sets `*changed` to false.
