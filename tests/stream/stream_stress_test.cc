@@ -34,7 +34,10 @@ struct Call {
 class Program {
  public:
   Program(StreamRank& self, std::uint64_t operations)
-      : self_(self), operations_(operations), device_(self.device()), own_(static_cast<std::uint32_t>(self.rank()) + 1) {
+      : self_(self),
+        operations_(operations),
+        device_(self.device()),
+        own_(static_cast<std::uint32_t>(self.rank()) + 1) {
     for (std::size_t i = 0; i < kStreams; ++i) {
       streams_[i] = device_.make_stream();
       slots_.push_back(std::make_unique<Slot>(device_));
