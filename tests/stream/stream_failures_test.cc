@@ -172,7 +172,9 @@ TEST_CASE("An abort at any moment gives the threads of a group one verdict") {
 }
 
 TEST_CASE("A peer that has left is noticed by the launch that needs it, and by no other") {
-  const std::string error = run_streams({3, 1, {}, ""}, [](StreamRank& self) {
+  const std::string transport = GENERATE("auto", "tcp");
+  const std::string options = "ROCENANTE_TRANSPORT=" + transport;
+  const std::string error = run_streams({3, 1, {}, options}, [](StreamRank& self) {
     SimDevice& device = self.device();
     void* const stream = device.make_stream();
     const Numbers data(device, 50);
