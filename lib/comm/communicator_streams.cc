@@ -179,6 +179,12 @@ bool Communicator::end_streams() {
   };
   while (!streams_->is_idle() && may_wait()) {
   }
+  // The puts of the last rounds may still be under way.
+  if (progress_ != nullptr) {
+    while (!progress_->drained() && may_wait()) {
+    }
+    progress_->stop();
+  }
   look_at_device();
   const bool has_failed =
       !abort_.raise({protocol::AbortReason::kClosed, rank_, 0},
