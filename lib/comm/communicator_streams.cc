@@ -179,9 +179,9 @@ bool Communicator::end_streams() {
   };
   while (!streams_->is_idle() && may_wait()) {
   }
-  // The puts of the last rounds may still be under way.
+  // The puts of the last rounds may still be under way; after an abort nobody waits for them.
   if (progress_ != nullptr) {
-    while (!progress_->drained() && may_wait()) {
+    while (!abort_.raised() && !progress_->drained() && may_wait()) {
     }
     progress_->stop();
   }
