@@ -78,7 +78,7 @@ Status init_rank(rcnComm_t* comm, int nranks, const rcnUniqueId& id, int rank, c
 }
 
 Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, rcnDataType_t datatype,
-                  rcnRedOp_t op, rcnComm_t comm, const void* stream) {
+                  rcnRedOp_t op, rcnComm_t comm, void* stream) {
   RCN_TRY(check_type_and_op(datatype, op));
   const CollectiveCall call{sendbuff, recvbuff, count, static_cast<rocenante::reduce::DataType>(datatype),
                             static_cast<std::uint32_t>(op)};
@@ -87,8 +87,7 @@ Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, rcnDa
 
 // One of the others; `op` is rcnSum and `root` 0 where the collective has none.
 rcnResult_t collective(Collective which, const void* sendbuff, void* recvbuff, std::size_t count,
-                       rcnDataType_t datatype, rcnRedOp_t op, int root, rcnComm_t comm,
-                       const void* stream) {
+                       rcnDataType_t datatype, rcnRedOp_t op, int root, rcnComm_t comm, void* stream) {
   return guarded_in_group([&]() -> Status {
     RCN_TRY(check_type_and_op(datatype, op));
     const CollectiveCall call{sendbuff,

@@ -82,6 +82,15 @@ struct Put {
   std::uint32_t stripes = 1;  // over how many rails the payload goes, each with a signal of its own
 };
 
+// Where the regions of a peer are mapped here.
+struct MappedRegions {
+  std::shared_ptr<void> owner;  // keeps them mapped, also after the transport has gone
+  unsigned char* inbox = nullptr;
+  std::uint64_t inbox_bytes = 0;
+  unsigned char* outbox = nullptr;
+  std::uint64_t outbox_bytes = 0;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -97,6 +106,9 @@ class Transport {
   // meanwhile. The error names the peer.
   virtual Status connect(std::uint32_t peer, std::string_view blob, net::Deadline deadline,
                          protocol::PeerLink* link) = 0;
+
+  // Of a connected peer, where the transport maps memory.
+  virtual MappedRegions mapped_regions(std::uint32_t /*peer*/) const { return {}; }
 
   // No more peers will connect: every rank has said that it has connected to all. Waits for what may still
   // be on its way. The error names the peer.

@@ -183,8 +183,10 @@ RCN_EXPORT rcnResult_t rcnCommInitRank(rcnComm_t* comm, int nranks, rcnUniqueId 
 RCN_EXPORT rcnResult_t rcnCommInitRankConfig(rcnComm_t* comm, int nranks, rcnUniqueId id, int rank,
                                              const rcnConfig_t* config);
 
-/* Leaves in order: says goodbye, waits a bounded time for peers that may still touch this rank's memory,
- * frees everything. Not collective; a peer sees an error only if a later operation needs this rank. */
+/* Leaves in order: waits for calls that are enqueued (graphs that hold calls may be replayed later, and do
+ * nothing then but end with an error), says goodbye, waits a bounded time for peers that may still touch
+ * this rank's memory, frees everything. Not collective; a peer sees an error only if a later operation
+ * needs this rank. */
 RCN_EXPORT rcnResult_t rcnCommDestroy(rcnComm_t comm);
 
 /* Ends the communicator at once, from any thread: a blocked call of it returns with an error, peers are
@@ -215,16 +217,26 @@ RCN_EXPORT rcnResult_t rcnRedOpDestroy(rcnRedOp_t op, rcnComm_t comm);
 
 /* recvbuff[i] = op over ranks of sendbuff[i], for i < count, with the same bits on every rank. Collective:
  * all ranks pass the same count, datatype and op. Any alignment; sendbuff == recvbuff is in place, other
- * overlap is not allowed (InvalidArgument). count 0 returns at once. Host memory: `stream` must be NULL and
- * the result is in place when the call returns. Inside a group the call is noted and done by rcnGroupEnd.
+ * overlap is not allowed (InvalidArgument). count 0 returns at once. Inside a group the call is noted and
+ * done by rcnGroupEnd.
+ *
+ * Host memory: `stream` must be NULL and the result is in place when the call returns.
+ * A device with streams (ROCENANTE_DEVICE): the buffers are the device's, and the call returns as soon as
+ * it is enqueued on `stream`, whether or not other ranks have made theirs. The calls of a communicator run
+ * one after the other, whatever their streams. A stream may be in a capture: the call runs whenever the
+ * graph does, in order with the communicator's other calls, and the graph keeps the memory it needs. The
+ * streams of one group are all in no capture or all in one (InvalidUsage). How an enqueued call has ended
+ * says rcnCommGetAsyncError.
+ *
  * One call moves at most 2^40 bytes (InvalidArgument). After an error other than InvalidArgument, or the
  * InvalidUsage that asks for a group, the communicator is poisoned and recvbuff undefined. */
 RCN_EXPORT rcnResult_t rcnAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                                     rcnDataType_t datatype, rcnRedOp_t op, rcnComm_t comm, void* stream);
 
-/* The other collectives. What rcnAllReduce says of ranks, alignment, streams, groups, count 0 and errors
- * holds for each. Where a buffer holds one block for each rank, the blocks stand in rank order. Buffers may
- * overlap only in the place named as "in place" (InvalidArgument otherwise).
+/* The other collectives, on host memory only (InvalidUsage on a device with streams). What rcnAllReduce
+ * says of ranks, alignment, groups, count 0 and errors holds for each. Where a buffer holds one block for
+ * each rank, the blocks stand in rank order. Buffers may overlap only in the place named as "in place"
+ * (InvalidArgument otherwise).
  *
  * Block r of recvbuff = sendbuff of rank r; a block has sendcount elements. In place: sendbuff == recvbuff
  * + rank * sendcount elements. */

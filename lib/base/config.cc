@@ -3,6 +3,7 @@
 
 #include <strings.h>
 
+#include <atomic>
 #include <cassert>
 #include <charconv>
 #include <cmath>
@@ -35,6 +36,14 @@ std::string_view matching_choice(std::string_view choices, std::string_view text
     choices = bar == std::string_view::npos ? std::string_view() : choices.substr(bar + 1);
   }
   return {};
+}
+
+std::array<std::atomic<const char*>, kNumKeys> admitted{};
+
+std::string_view matching_choice(const ConfigRow& row, std::string_view text) {
+  const std::string_view choice = matching_choice(row.allowed, text);
+  const char* const more = admitted[static_cast<std::size_t>(row.key)].load(std::memory_order_acquire);
+  return choice.empty() && more != nullptr ? matching_choice(more, text) : choice;
 }
 
 const ConfigRow* find_row(std::string_view name) {
@@ -74,6 +83,10 @@ std::string allowed_text(const ConfigRow& row) {
 
 }  // namespace
 
+void admit_choice(Key key, const char* value) {
+  admitted[static_cast<std::size_t>(key)].store(value, std::memory_order_release);
+}
+
 Result<std::uint64_t> parse_bytes(std::string_view text) {
   std::uint64_t value = 0;
   const char* const end = text.data() + text.size();
@@ -106,7 +119,7 @@ Status Config::set(const ConfigRow& row, std::string_view text, std::string_view
     case ValueType::kText:
       break;
     case ValueType::kChoice: {
-      const std::string_view choice = matching_choice(row.allowed, value.text);
+      const std::string_view choice = matching_choice(row, value.text);
       ok = !choice.empty();
       if (ok) value.text = choice;
       break;

@@ -122,6 +122,10 @@ class Config {
   std::array<Value, kNumKeys> values_;
 };
 
+// Accepts one more value, in lower case, for a setting of choices, in this process: for what only a program
+// that links the library statically has. `value` lives for ever; one for each setting.
+void admit_choice(Key key, const char* value);
+
 // Parses "4096", "64K", "1M", "2G" (binary multiples).
 Result<std::uint64_t> parse_bytes(std::string_view text);
 

@@ -79,4 +79,14 @@ Status check_type_and_op(rcnDataType_t datatype, rcnRedOp_t op) {
   return {};
 }
 
+Status submit_on_stream(Communicator& comm, void* handle, CollectiveCall call, void* stream) {
+  RCN_TRY(comm.check_stream(stream));
+  RCN_TRY(comm.check(&call));
+  RCN_TRY(comm.check_on_device(call));
+  if (call.count == 0) return comm.async_error();
+  if (!group_is_open()) return comm.enqueue(call, stream);
+  CallGroup::of_this_thread().add(handle, call, stream);
+  return {};
+}
+
 }  // namespace rocenante

@@ -62,12 +62,17 @@ Status check_rank(int nranks, int rank);
 // The same for a type and an operator.
 Status check_type_and_op(rcnDataType_t datatype, rcnRedOp_t op);
 
-// Performs a call on the communicator behind `handle`, or notes it if a group is open.
-inline Status submit(void* handle, CollectiveCall call, const void* stream) {
+// The rest of submit() where a stream is given or needed.
+Status submit_on_stream(Communicator& comm, void* handle, CollectiveCall call, void* stream);
+
+// Performs a call on the communicator behind `handle`, enqueues it where its device has streams, or notes
+// it if a group is open.
+inline Status submit(void* handle, CollectiveCall call, void* stream) {
   ExclusiveUse use(handle);
   if (!use) [[unlikely]]
     return ExclusiveUse::refusal(handle);
-  if (stream != nullptr) RCN_TRY(host_device().check_stream(stream));
+  if (stream != nullptr || use->on_streams()) [[unlikely]]
+    return submit_on_stream(*use, handle, call, stream);
   RCN_TRY(use->check(&call));
   if (call.count == 0) return use->async_error();
   if (!group_is_open()) return use->perform(call);

@@ -30,7 +30,7 @@ std::uint32_t next_operator_range() {
 }  // namespace
 
 Communicator::Communicator(std::uint32_t rank, std::uint32_t ranks, Config config,
-                           const TransportCatalog& catalog)
+                           const TransportCatalog& catalog, Result<std::shared_ptr<Device>> device)
     : rank_(rank),
       ranks_(ranks),
       config_(std::move(config)),
@@ -39,6 +39,7 @@ Communicator::Communicator(std::uint32_t rank, std::uint32_t ranks, Config confi
       timeout_ns_(config_.nanoseconds(Key::kTimeoutS)),
       first_timeout_ns_(config_.nanoseconds(Key::kFirstOpTimeoutS)),
       suspect_ns_(config_.nanoseconds(Key::kSuspectS)),
+      device_(std::move(device)),
       first_operator_(next_operator_range()),
       absences_(std::make_unique<Absence[]>(ranks)),
       driver_(std::make_shared<Driver>()) {}
@@ -46,7 +47,16 @@ Communicator::Communicator(std::uint32_t rank, std::uint32_t ranks, Config confi
 Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, std::uint32_t rank,
                                                            std::uint32_t ranks, Config config,
                                                            const TransportCatalog& catalog) {
-  std::unique_ptr<Communicator> comm(new Communicator(rank, ranks, std::move(config), catalog));
+  Result<std::shared_ptr<Device>> device = open_device(config.text(Key::kDevice));
+  return create(id, rank, ranks, std::move(config), catalog, std::move(device));
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, std::uint32_t rank,
+                                                           std::uint32_t ranks, Config config,
+                                                           const TransportCatalog& catalog,
+                                                           Result<std::shared_ptr<Device>> device) {
+  std::unique_ptr<Communicator> comm(
+      new Communicator(rank, ranks, std::move(config), catalog, std::move(device)));
   RCN_TRY(comm->initialise(id));
   return comm;
 }
@@ -81,12 +91,12 @@ Status Communicator::initialise(const UniqueId& id) {
   for (const auto& transport : transports_) RCN_TRY(transport->stop_serving(deadline));
   RCN_ASSIGN(const std::vector<std::string> probed, exchange(probe(deadline), deadline));
   // A rank that maps all its peers must still cut its rounds as those that do not (protocol rule 7).
-  const bool everybody_maps =
-      std::all_of(probed.begin(), probed.end(), [](const std::string& text) { return text == kMapsAll; });
+  choose_piece(
+      std::all_of(probed.begin(), probed.end(), [](const std::string& text) { return text == kMapsAll; }));
 
-  RCN_TRY(build_lane(everybody_maps));
   neighbours_ = other_drivers(world, driver_);
   RCN_TRY(control_->start_events(this));
+  if (progress_ != nullptr) RCN_TRY(start_progress());
   is_complete_ = true;
   for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
     if (transport_of_[peer] == nullptr) continue;
@@ -102,10 +112,7 @@ Status Communicator::initialise(const UniqueId& id) {
 
 // What can fail before anything is shared.
 Status Communicator::prepare() {
-  if (config_.text(Key::kDevice) == "cuda") {
-    return make_error(Code::kInvalidUsage,
-                      "ROCENANTE_DEVICE=cuda: this version works on host memory only (docs/status.md)");
-  }
+  RCN_TRY(device_.status());
   kernels_ = reduce::find_kernels(config_.text(Key::kSimd).c_str());
   if (kernels_ == nullptr) {
     return make_error(Code::kInvalidArgument,
@@ -137,8 +144,8 @@ Status Communicator::allocate() {
   }
   const std::uint32_t rails = most_rails(config_.text(Key::kTransport), identities_);
   geometry_ = protocol::Geometry{ranks_, rails, received, config_.integer(Key::kSlotBytes)};
-  RCN_ASSIGN(inbox_, host_device().allocate_region(geometry_.inbox_bytes(), PeerAccess::kReadWrite));
-  RCN_ASSIGN(outbox_, host_device().allocate_region(geometry_.outbox_bytes(), PeerAccess::kReadOnly));
+  RCN_ASSIGN(inbox_, device_.value()->allocate_region(geometry_.inbox_bytes(), PeerAccess::kReadWrite));
+  RCN_ASSIGN(outbox_, device_.value()->allocate_region(geometry_.outbox_bytes(), PeerAccess::kReadOnly));
   return {};
 }
 
@@ -248,6 +255,8 @@ Result<std::string> Communicator::probe(net::Deadline deadline) {
     RCN_TRY(transport->probe(deadline));
     maps_all = maps_all && transport->caps().maps_memory;
   }
+  RCN_TRY(build_lane());
+  if (device_.value()->drive_mode() == DriveMode::kStream) RCN_TRY(set_up_streams());
   return std::string(maps_all ? kMapsAll : "");
 }
 
@@ -278,7 +287,7 @@ void Communicator::link_unmapped(std::uint32_t peer) {
   link.rails = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(rails_[peer].size()));
 }
 
-Status Communicator::build_lane(bool everybody_maps) {
+Status Communicator::build_lane() {
   for (const auto& transport : transports_) {
     if (!transport->caps().maps_memory) carriers_.push_back(transport.get());
   }
@@ -291,15 +300,11 @@ Status Communicator::build_lane(bool everybody_maps) {
     if (!wake_fd_) return errno_error("eventfd");
   }
   first_doubt_ns_.assign(ranks_, 0);
-  // Rounds that nobody copies out of stay in the cache; the others pay for each round with a signal.
-  const std::uint64_t chunk = std::min(config_.integer(Key::kChunkBytes), geometry_.slot_bytes);
-  piece_bytes_ = (everybody_maps ? chunk : geometry_.slot_bytes) / 16 * 16;
   lane_.rank = rank_;
   lane_.ranks = ranks_;
   lane_.striped_bytes = config_.integer(Key::kStripeBytes);
   lane_.tags_slots = std::any_of(transports_.begin(), transports_.end(),
                                  [](const auto& transport) { return transport->caps().has_rails; });
-  lane_.parts = 1;
   lane_.all_mapped = all_mapped;
   lane_.may_sleep = true;
   lane_.peers = links_.data();
@@ -312,10 +317,17 @@ Status Communicator::build_lane(bool everybody_maps) {
   return {};
 }
 
+// Rounds that nobody copies out of stay in the cache; the others pay for each round with a signal.
+void Communicator::choose_piece(bool everybody_maps) {
+  const std::uint64_t chunk = std::min(config_.integer(Key::kChunkBytes), geometry_.slot_bytes);
+  piece_bytes_ = (everybody_maps ? chunk : geometry_.slot_bytes) / 16 * 16;
+}
+
 // Failure rule 5. Mapped memory stays alive as long as somebody maps it, so only transports whose peers
 // touch our memory by other means wait for goodbyes.
 void Communicator::leave() {
   if (control_ == nullptr || inherited()) return;
+  const bool has_failed = streams_ != nullptr ? end_streams() : abort_.raised();
   // A call ends when its own puts have left, so nothing is cut off.
   for (Transport* const carrier : carriers_) carrier->finish_sending();
   control_->say_goodbye();
@@ -326,7 +338,7 @@ void Communicator::leave() {
     waited_for[peer] = needed;
     any = any || needed;
   }
-  if (any && is_complete_ && !abort_.raised()) {
+  if (any && is_complete_ && !has_failed) {
     control_->wait_for_goodbyes(waited_for,
                                 net::Deadline::after_ns(config_.nanoseconds(Key::kGoodbyeTimeoutS)));
   }

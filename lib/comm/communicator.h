@@ -23,10 +23,12 @@
 #include "lib/comm/host_env.h"
 #include "lib/comm/host_reduce.h"
 #include "lib/comm/stats.h"
+#include "lib/comm/stream_calls.h"
 #include "lib/comm/topology.h"
 #include "lib/comm/unique_id.h"
 #include "lib/comm/wait_policy.h"
 #include "lib/device/device.h"
+#include "lib/device/registry.h"
 #include "lib/net/fork.h"
 #include "lib/protocol/one_shot.h"
 #include "reduce_kernels/reduce.h"
@@ -53,6 +55,12 @@ class Communicator final : private ControlListener {
   static Result<std::unique_ptr<Communicator>> create(
       const UniqueId& id, std::uint32_t rank, std::uint32_t ranks, Config config,
       const TransportCatalog& catalog = builtin_transports());
+  // The same with the device that the settings name, which depends on the thread that opened it, or why
+  // there is none: the other ranks are told so.
+  static Result<std::unique_ptr<Communicator>> create(const UniqueId& id, std::uint32_t rank,
+                                                      std::uint32_t ranks, Config config,
+                                                      const TransportCatalog& catalog,
+                                                      Result<std::shared_ptr<Device>> device);
   // Leaves in order unless leave() or abort() already did.
   ~Communicator() override;
 
@@ -68,6 +76,16 @@ class Communicator final : private ControlListener {
   }
   Status all_reduce(const CollectiveCall& call);
 
+  // Whether calls are enqueued on streams and return at once, instead of being performed.
+  bool on_streams() const { return streams_ != nullptr; }
+  Status check_stream(const void* stream) const { return device_.value()->check_stream(stream); }
+  // What of a call that check() has seen a device with streams does not do: buffers, collective.
+  Status check_on_device(const CollectiveCall& call) const;
+  // The capture that `stream` is in.
+  Result<StreamCapture> capture_of(void* stream) const { return streams_->device().capture_of(stream); }
+  // Enqueues a checked call.
+  Status enqueue(const CollectiveCall& call, void* stream);
+
   // For groups: makes the operation of a checked call, counts it, and says how its verdict reads.
   Result<std::unique_ptr<Operation>> make_operation(const CollectiveCall& call);
   // What a pending operation needs at every look besides being stepped: sockets and completion queues.
@@ -82,7 +100,7 @@ class Communicator final : private ControlListener {
   Status check(CollectiveCall* call) const;
 
   // The error that poisoned the communicator, or success. Any thread.
-  Status async_error() const;
+  Status async_error();
 
   // First cause wins; tells the peers and wakes a blocked call. Any thread.
   void abort(protocol::AbortCause cause, Status status);
@@ -124,7 +142,8 @@ class Communicator final : private ControlListener {
   template <class Combiner>
   class CollectiveOperation;
 
-  Communicator(std::uint32_t rank, std::uint32_t ranks, Config config, const TransportCatalog& catalog);
+  Communicator(std::uint32_t rank, std::uint32_t ranks, Config config, const TransportCatalog& catalog,
+               Result<std::shared_ptr<Device>> device);
   Status initialise(const UniqueId& id);
   Status connect_all(net::Deadline deadline);
   Result<std::string> connect_peers(const std::vector<std::string>& blobs, net::Deadline deadline,
@@ -137,8 +156,13 @@ class Communicator final : private ControlListener {
   void log_connections() const;
   Result<std::vector<std::string>> exchange(const Result<std::string>& own, net::Deadline deadline);
   void link_unmapped(std::uint32_t peer);
-  Status build_lane(bool everybody_maps);
+  Status build_lane();
+  void choose_piece(bool everybody_maps);
+  Status set_up_streams();
+  Status start_progress();
+  void wake_progress() const;
   void leave();
+  bool end_streams();
 
   // What one call does: decided before its first round.
   template <class Work>
@@ -176,9 +200,17 @@ class Communicator final : private ControlListener {
   void on_left(std::uint32_t rank) override;
   void on_abort(std::uint32_t from, std::uint64_t word, std::string_view text) override;
   void on_control_lost(std::string_view how) override;
+  void on_beat() override;
   void note_absence(std::uint32_t rank, std::string text);
   std::string why_lost(std::uint32_t peer);
+  bool is_silent(std::uint32_t peer) const;  // for as long as makes suspect
   void wake_own_thread();
+  // Makes what the device has found wrong the communicator's error. Any thread.
+  void look_at_device();
+  // Tells the device which carried peers are lost. The progress thread.
+  void look_at_peers();
+  void tell_device_of_loss(std::uint32_t peer, std::string how);
+  Status describe_failure(const DeviceFailure& failure) const;
 
   const std::uint32_t rank_;
   const std::uint32_t ranks_;
@@ -190,6 +222,7 @@ class Communicator final : private ControlListener {
   std::uint64_t suspect_ns_ = 0;
   std::uint64_t piece_bytes_ = 0;  // most bytes of one round
 
+  Result<std::shared_ptr<Device>> device_;  // an error only until initialisation has reported it
   std::unique_ptr<ControlStar> control_;
   std::vector<HostIdentity> identities_;
   std::vector<std::string> transport_names_;
@@ -209,6 +242,11 @@ class Communicator final : private ControlListener {
   AbortState abort_;
   WaitPolicy policy_;
   HostEnv env_;
+  // On a device with streams, else null.
+  std::unique_ptr<StreamCalls> streams_;
+  std::vector<std::string> losses_;  // per peer: written before the device is told, by one thread each
+  class StreamProgress;              // known only where it is used; where peers are carried, else null
+  std::shared_ptr<StreamProgress> progress_;
   const reduce::Kernels* kernels_ = nullptr;
   mutable std::vector<const void*> inputs_;
   std::vector<Put> puts_;

@@ -153,7 +153,7 @@ class Communicator::CollectiveOperation final : public Operation {
       : plan_(comm.plan<typename Combiner::Work>(call)),
         port_(comm),
         combiner_(plan_.work),
-        rounds_(comm.env_, group_, comm.lane_, port_, combiner_, 0, plan_.exchange) {
+        rounds_(comm.env_, group_, comm.lane_, port_, combiner_, {}, plan_.exchange) {
     if constexpr (std::is_same_v<typename Combiner::Work, HostReduction>) {
       comm.counters_.count(Collective::kAllReduce, plan_.exchange.bytes, plan_.path);
     } else {
@@ -203,6 +203,31 @@ Status Communicator::exchange_blocks(const CollectiveCall& call) {
   const reduce::ScopedFpEnvironment environment;
   if (is_custom(call.op)) return run<HostShapeCombiner<true>>(call);
   return run<HostShapeCombiner<false>>(call);
+}
+
+// An error from here on leaves the ranks in different places, so it is everybody's; unless it came before
+// anything was enqueued.
+Status Communicator::enqueue(const CollectiveCall& call, void* stream) {
+  RCN_TRY(async_error());
+  CallPlan<HostReduction> plan = this->plan<HostReduction>(call);
+  plan.exchange.puts_from_input = false;
+  const bool custom = is_custom(call.op);
+  const CallLaunch launch{
+      nullptr,   plan.exchange,
+      call.type, custom ? reduce::Operator::kSum : static_cast<reduce::Operator>(call.op),
+      custom,    call.scalar,
+      ranks_,    0};
+  bool changed = false;
+  Status status = streams_->enqueue(launch, stream, &changed);
+  wake_progress();
+  if (status.ok()) {
+    counters_.count(call.collective, plan.exchange.bytes, plan.path);
+  } else if (changed) {
+    abort({protocol::AbortReason::kDevice, rank_, 0},
+          make_error(status.code(), "rank {}, {}: {}", rank_, describe_call(call), status.text()));
+    return async_error();
+  }
+  return status;
 }
 
 template <class Combiner>

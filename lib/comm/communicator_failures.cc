@@ -23,7 +23,8 @@ constexpr std::uint64_t kNapNs = 1'000'000;
 
 }  // namespace
 
-Status Communicator::async_error() const {
+Status Communicator::async_error() {
+  if (streams_ != nullptr) look_at_device();
   return abort_.raised() ? abort_.status() : Status();
 }
 
@@ -32,6 +33,7 @@ void Communicator::abort(protocol::AbortCause cause, Status status) {
   if (!abort_.raise(cause, std::move(status))) return;
   log_warn(rank_, "{}", text);
   if (control_ != nullptr) control_->broadcast_abort(abort_.word(), text);
+  if (streams_ != nullptr) streams_->mirror_abort(abort_.word());
   wake_own_thread();
 }
 
@@ -115,21 +117,23 @@ void Communicator::look_after(Operation& operation, std::uint64_t waited_ns) {
                      static_cast<double>(timeout_ns()) / 1e9, describe_wait(epoch, missing)));
     return;
   }
-  if (waited_ns < suspect_ns_) return;
+  if (waited_ns < suspect_ns_ || !is_silent(missing)) return;
+  abort({protocol::AbortReason::kSuspect, missing, epoch},
+        make_error(Code::kRemoteError, "rank {} has been silent for {:.0f} s: {}", missing,
+                   static_cast<double>(suspect_ns_) / 1e9, describe_wait(epoch, missing)));
+}
+
+// Peers are heard by this process's monitor, and through rank 0: after a pause of either their silence says
+// nothing. Heartbeats come at least four times within the time of suspicion.
+bool Communicator::is_silent(std::uint32_t peer) const {
   const std::uint64_t now = monotonic_ns();
   const auto silent_for = [&](std::uint32_t rank) {
     const std::uint64_t heard = control_->last_heard_ns(rank);
     return now > heard ? now - heard : 0;
   };
-  // Peers are heard by this process's monitor, and through rank 0: after a pause of either their silence
-  // says nothing. Heartbeats come at least four times within the time of suspicion.
-  if (silent_for(rank_) >= suspect_ns_ / 2) return;
-  if (missing != 0 && silent_for(0) >= suspect_ns_ / 2) return;
-  if (const std::uint64_t silence = silent_for(missing); silence >= suspect_ns_) {
-    abort({protocol::AbortReason::kSuspect, missing, epoch},
-          make_error(Code::kRemoteError, "rank {} has been silent for {:.0f} s: {}", missing,
-                     static_cast<double>(silence) / 1e9, describe_wait(epoch, missing)));
-  }
+  if (silent_for(rank_) >= suspect_ns_ / 2) return false;
+  if (peer != 0 && silent_for(0) >= suspect_ns_ / 2) return false;
+  return silent_for(peer) >= suspect_ns_;
 }
 
 void Communicator::note_absence(std::uint32_t rank, std::string text) {
@@ -140,6 +144,10 @@ void Communicator::note_absence(std::uint32_t rank, std::string text) {
   // Release: text before flag, flag before count.
   absence.absent.store(true, std::memory_order_release);
   absent_count_.fetch_add(1, std::memory_order_release);
+  // What a carried peer has sent may be behind the news.
+  if (streams_ != nullptr && links_[rank].outbound[0] != nullptr) {
+    tell_device_of_loss(rank, fmt::format("rank {} {}", rank, absence.text));
+  }
   wake_own_thread();
 }
 
@@ -159,6 +167,7 @@ void Communicator::on_abort(std::uint32_t from, std::uint64_t word, std::string_
                              "{} (reported by rank {})", text, from);
   if (!abort_.raise(cause, std::move(status))) return;
   log_warn(rank_, "{} (reported by rank {})", text, from);
+  if (streams_ != nullptr) streams_->mirror_abort(abort_.word());
   wake_own_thread();
 }
 

@@ -40,6 +40,8 @@ class ControlListener {
   // A control connection is lost to the network, or rank 0 has left and ended: nothing follows from it but
   // that the ranks behind it are no longer heard.
   virtual void on_control_lost(std::string_view how) = 0;
+  // Every ROCENANTE_HEARTBEAT_S or so: for what nobody else tells.
+  virtual void on_beat() {}
 };
 
 class StarCore;

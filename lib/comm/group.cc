@@ -27,6 +27,13 @@ struct Queue {
   std::uint64_t epoch = 0;
 };
 
+// A call to be enqueued, of the communicator that `queue` holds.
+struct StreamCall {
+  std::size_t queue;
+  const CollectiveCall* call;
+  void* stream;
+};
+
 // Starts the next call of the queue; false when there is none or it failed.
 bool start_next(Queue& queue, Status* first) {
   while (!queue.waiting.empty()) {
@@ -74,6 +81,32 @@ bool step_all(std::vector<Queue>& queues, bool look_after, Status* first, bool* 
     }
   }
   return pending;
+}
+
+std::string capture_text(const StreamCapture& capture) {
+  return capture.active ? fmt::format("in capture {}", capture.id) : "in no capture";
+}
+
+// Of a group in two captures, or half in one, the order of a communicator's calls would say that some wait
+// for others which run at another time.
+Status check_captures(const std::vector<Queue>& queues, const std::vector<StreamCall>& calls) {
+  std::optional<StreamCapture> first;
+  for (const StreamCall& call : calls) {
+    RCN_ASSIGN(const StreamCapture capture, (*queues[call.queue].use)->capture_of(call.stream));
+    if (!first.has_value()) first = capture;
+    if (capture.active == first->active && capture.id == first->id) continue;
+    return make_error(Code::kInvalidUsage,
+                      "stream {} is {}, another of the group is {}: the streams of a group are all in no "
+                      "capture or all in one",
+                      call.stream, capture_text(capture), capture_text(*first));
+  }
+  return {};
+}
+
+// Returns when all are enqueued. A communicator that has failed does nothing more.
+void enqueue_all(std::vector<Queue>& queues, const std::vector<StreamCall>& calls, Status* first) {
+  for (const StreamCall& call : calls)
+    keep_first(first, (*queues[call.queue].use)->enqueue(*call.call, call.stream));
 }
 
 // Runs body(0) to body(count - 1) on a thread each; none of them if one thread cannot be had.
@@ -149,6 +182,7 @@ Status CallGroup::run_inits(const std::vector<PendingInit>& inits) {
 
 Status CallGroup::run_calls(const std::vector<PendingCall>& calls) {
   std::vector<Queue> queues;
+  std::vector<StreamCall> stream_calls;
   Status first;
   for (const PendingCall& pending : calls) {
     auto at = std::find_if(queues.begin(), queues.end(),
@@ -164,8 +198,15 @@ Status CallGroup::run_calls(const std::vector<PendingCall>& calls) {
       at->use.emplace(std::move(use));
       (*at->use)->set_driver(thread_number());
     }
-    at->waiting.push_back(&pending.call);
+    if ((*at->use)->on_streams()) {
+      stream_calls.push_back(
+          {static_cast<std::size_t>(at - queues.begin()), &pending.call, pending.stream});
+    } else {
+      at->waiting.push_back(&pending.call);
+    }
   }
+  RCN_TRY(check_captures(queues, stream_calls));
+  enqueue_all(queues, stream_calls, &first);
   const reduce::ScopedFpEnvironment environment;
   for (Queue& queue : queues) start_next(queue, &first);
   const WaitPolicy policy = WaitPolicy::choose(static_cast<std::uint32_t>(queues.size()), 1, 0);
@@ -183,8 +224,9 @@ Status CallGroup::run_calls(const std::vector<PendingCall>& calls) {
 }
 
 Status initialise(const PendingInit& init) {
-  RCN_ASSIGN(std::unique_ptr<Communicator> comm,
-             Communicator::create(init.id, init.rank, init.ranks, init.config));
+  RCN_ASSIGN(
+      std::unique_ptr<Communicator> comm,
+      Communicator::create(init.id, init.rank, init.ranks, init.config, builtin_transports(), init.device));
   CommSlot* const slot = adopt_communicator(std::move(comm));
   if (slot == nullptr) {
     return make_error(Code::kInvalidUsage, "65536 communicators are alive in this process: destroy some");

@@ -20,6 +20,8 @@ struct PendingInit {
   std::uint32_t rank;
   std::uint32_t ranks;
   Config config;
+  // Opened here, on the thread that asks: which device is current is a thread's.
+  Result<std::shared_ptr<Device>> device = open_device(config.text(Key::kDevice));
 };
 
 // The calling thread's group.
@@ -40,15 +42,20 @@ class CallGroup {
   void discard();
 
   void add(PendingInit init) { inits_.push_back(std::move(init)); }
-  void add(void* handle, const CollectiveCall& call) { calls_.push_back({handle, call}); }
+  // A checked call; `stream` where the communicator's device has streams.
+  void add(void* handle, const CollectiveCall& call, void* stream = nullptr) {
+    calls_.push_back({handle, call, stream});
+  }
 
  private:
   struct PendingCall {
     void* handle;
     CollectiveCall call;
+    void* stream;
   };
 
   Status run_inits(const std::vector<PendingInit>& inits);
+  // Performs the calls on host memory, enqueues the others.
   Status run_calls(const std::vector<PendingCall>& calls);
 
   unsigned depth_ = 0;

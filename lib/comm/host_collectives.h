@@ -38,7 +38,8 @@ class HostShapeCombiner {
 
   explicit HostShapeCombiner(const HostShape& shape) : shape_(shape) {}
 
-  void stage(HostEnv& env, unsigned char* to, const unsigned char* from, std::uint64_t bytes) const {
+  void stage(HostEnv& env, SoloGroup, unsigned char* to, const unsigned char* from,
+             std::uint64_t bytes) const {
     if (shape_.collective == Collective::kBroadcast && shape_.rank != shape_.root) return;
     if (!sends_blocks(shape_.collective)) return stage_run(env, to, from, bytes);
     const std::uint64_t chunk = bytes / shape_.reduction.ranks;

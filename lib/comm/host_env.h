@@ -118,6 +118,10 @@ class SoloGroup {
   static constexpr T broadcast(T value) {
     return value;
   }
+  template <class T>
+  static constexpr T worst(T value) {
+    return value;
+  }
 };
 
 }  // namespace rocenante

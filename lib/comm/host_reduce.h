@@ -30,11 +30,16 @@ class HostCombiner {
 
   explicit HostCombiner(const HostReduction& reduction) : reduction_(reduction) {}
 
-  void stage(HostEnv& env, unsigned char* to, const unsigned char* from, std::uint64_t bytes) const {
+  template <class Group>
+  void stage(HostEnv& env, const Group& group, unsigned char* to, const unsigned char* from,
+             std::uint64_t bytes) const {
+    std::uint64_t begin, end;
+    protocol::range_of(group.id(), group.size(), 0, bytes, begin, end);
     if constexpr (kScaled) {
-      reduction_.scale(to, from, bytes / reduction_.element_bytes, reduction_.scalar.data());
+      reduction_.scale(to + begin, from + begin, (end - begin) / reduction_.element_bytes,
+                       reduction_.scalar.data());
     } else {
-      env.copy(to, from, bytes);
+      env.copy(to + begin, from + begin, end - begin);
     }
   }
 

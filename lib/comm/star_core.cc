@@ -159,6 +159,7 @@ void StarCore::on_time(std::uint64_t now_ns) {
     if (next_beat_ns_ <= now_ns) {
       for (ControlLink& link : links_) read_frames(&link, &events);
       beat(now_ns);
+      events.push_back({Event::Kind::kBeat});
     }
     check_processes(now_ns, &events);
     if (is_closing_ && close_by_ns_ <= now_ns) {
@@ -233,6 +234,9 @@ void StarCore::tell(const Events& events) {
         break;
       case Event::Kind::kControlLost:
         listener_->on_control_lost(event.text);
+        break;
+      case Event::Kind::kBeat:
+        listener_->on_beat();
         break;
     }
   }

@@ -69,7 +69,7 @@ class StarCore final : public MonitorClient, public std::enable_shared_from_this
   enum class Fate : std::uint8_t { kPresent, kLeft, kGone };
   // For the listener, which is told when no lock but its own is held.
   struct Event {
-    enum class Kind { kGone, kLeft, kAbort, kControlLost } kind;
+    enum class Kind { kGone, kLeft, kAbort, kControlLost, kBeat } kind;
     std::uint32_t rank = 0;
     std::uint64_t word = 0;
     std::string text = {};

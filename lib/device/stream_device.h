@@ -3,6 +3,9 @@
 // The part of the device seam that only devices with streams have. Streams are opaque: cudaStream_t on
 // CUDA. What is asked of a device here never synchronises and, but for the allocations and what makes an
 // event, never allocates; all of it may be called while kernels of this process wait for peers.
+//
+// What a device hands out (regions, memory, events, reach) may be let go of on any thread and at any time,
+// also where no call of the device is allowed: a device that cannot free there puts it aside.
 #pragma once
 
 #include <array>
@@ -28,6 +31,9 @@ class StreamEvent {
   StreamEvent() = default;
 };
 
+// A node of a graph that is being captured; valid as long as the capture.
+class GraphNode;
+
 // Whether a stream is being captured into a graph, and into which: ids are unique in the process and not
 // used again, unlike handles.
 struct StreamCapture {
@@ -43,6 +49,14 @@ struct DeviceMemory {
   std::uint64_t bytes = 0;
 };
 
+// Where a region of a peer is mapped in this process.
+struct PeerMemory {
+  unsigned char* host = nullptr;
+  std::uint64_t bytes = 0;
+  PeerAccess access = PeerAccess::kReadOnly;
+  std::shared_ptr<void> mapping;  // keeps it mapped
+};
+
 // One all-reduce as a launch: `groups` groups (CTAs) share each round. Everything that can change from call
 // to call is here, by value, and so frozen by a capture; everything else is in the lane, and the epoch in
 // the device's memory, so that a replay needs nothing from the host.
@@ -54,7 +68,7 @@ struct CallLaunch {
   bool scaled = false;  // pre-multiplied sum by `scalar`
   std::array<unsigned char, 8> scalar{};
   std::uint32_t ranks = 1;
-  std::uint32_t groups = 1;  // equal to the lane's `parts`
+  std::uint32_t groups = 1;  // a power of two, at most kMostParts; may change from call to call
 };
 
 class StreamDevice : public Device {
@@ -69,8 +83,9 @@ class StreamDevice : public Device {
   // The device's address of host memory: that of a region of this device, or of a peer's mapping that was
   // made reachable. InvalidArgument for memory that it cannot reach.
   virtual Result<unsigned char*> device_address(const void* host) const = 0;
-  // Lets the device read and write a peer's mapped memory until the owner is released.
-  virtual Result<std::shared_ptr<void>> make_reachable(void* host, std::uint64_t bytes) = 0;
+  // Lets the device access a peer's memory until the result is let go of; the device lets go of the mapping
+  // after that.
+  virtual Result<std::shared_ptr<void>> make_reachable(const PeerMemory& memory) = 0;
   // Copies into memory of allocate_local(), at set-up.
   virtual Status fill(const DeviceMemory& to, const void* from, std::uint64_t bytes) = 0;
 
@@ -81,16 +96,27 @@ class StreamDevice : public Device {
   virtual Result<StreamCapture> capture_of(void* stream) = 0;
   virtual Result<std::unique_ptr<StreamEvent>> make_event() = 0;
   // All work enqueued on `stream` from now on comes after the last record of `event`; none yet means no
-  // wait. In a capture this is an external node: what counts is the last record when the graph runs.
+  // wait. In a capture this is an external node: what counts is the last record when the graph is launched.
   virtual Status wait(void* stream, StreamEvent& event) = 0;
+  // Outside of captures.
   virtual Status record(void* stream, StreamEvent& event) = 0;
-  // Inside one capture: `later` depends on all that `earlier` has now. An ordinary edge, as a user's fork
-  // and join.
-  virtual Status join(void* earlier, void* later) = 0;
-  // Enqueues a call. Returns at once, whether or not any peer has enqueued its own.
-  virtual Status launch(void* stream, const CallLaunch& call) = 0;
+  // Whether the work before the last record has ended; true if there was none. Waits for nothing and is
+  // allowed whatever is being captured.
+  virtual Result<bool> has_passed(StreamEvent& event) = 0;
+  // Enqueues a call. Returns at once, whether or not any peer has enqueued its own. In a capture the node
+  // that it has become, else null.
+  virtual Result<GraphNode*> launch(void* stream, const CallLaunch& call) = 0;
+
+  // Inside the capture of `stream`: what comes next on it depends on `earlier` of the same capture, too. An
+  // ordinary edge, as a user's fork and join.
+  virtual Status join(GraphNode* earlier, void* stream) = 0;
+  // Inside the capture of `stream`: a run of the graph records `event` when it has come past `last`, an
+  // external node. One node serves all calls of a capture: `record` is null at the first and then what this
+  // returned. It is on no stream's way, so that no call waits for it.
+  virtual Result<GraphNode*> record_in_graph(void* stream, StreamEvent& event, GraphNode* last,
+                                             GraphNode* record) = 0;
   // The graph that `stream` is being captured into holds `reference` until its last instance is gone; it
-  // may then be released on any thread, where no call of this device is allowed.
+  // is then let go of on any thread, where no call of this device is allowed.
   virtual Status keep(void* stream, std::shared_ptr<void> reference) = 0;
 
   // The most groups of one launch that are surely resident together beside other work.

@@ -4,9 +4,9 @@
 // for what a progress thread must carry, a deadline, and the device's half of the abort words. The text of
 // a CTA on the GPU and of a group of threads in the tests.
 //
-//   Env    as in round.h, and clock_ns(): nanoseconds of a clock that all groups of the device share;
+//   Env    as in round.h, and clock_ns(): nanoseconds of a clock that does not go backwards;
 //          claim(word, value): a compare-and-swap of 0 by `value` at the device's own scope, true if it was
-//          0
+//          0; pause(): between two looks at a word
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,17 @@ struct FailureRecord {
   std::uint64_t expected;  // of the own call
 };
 
+// What the host has heard of a peer.
+enum PeerState : std::uint32_t {
+  kPresent = 0,
+  kGone = 1,    // no signal will come that has not come before the news
+  kSilent = 2,  // no heartbeat for a time
+};
+
 // Words between host and device, in memory that both touch and nobody else does. A line has one writer.
 struct DeviceWords {
   alignas(kLineBytes) std::uint64_t host_abort;  // host: the mirror of its abort word, stored with release
+  std::uint32_t absent;  // host: how many peers are not present, stored with release after their states
   // device: the mirror of its own word, stored with release after the record
   alignas(kLineBytes) std::uint64_t device_abort;
   FailureRecord failure;
@@ -42,8 +50,10 @@ struct DeviceLane {
   DoorbellRing* ring;        // in memory that host and device touch; null if every member is mapped
   std::uint64_t* own_abort;  // the device's abort word, its only read-modify-writer
   DeviceWords* words;
-  std::uint64_t timeout_ns;        // of each round, from its last progress
-  std::uint64_t first_timeout_ns;  // of the communicator's first round
+  const std::uint32_t* peer_states;  // [ranks] PeerState, in memory that both touch; the host writes
+  std::uint64_t suspect_ns;          // how long a thread waits for a silent peer
+  std::uint64_t timeout_ns;          // of each wait for a member
+  std::uint64_t first_timeout_ns;    // the same in the communicator's first round
 };
 
 // Hands the puts of a round to the progress thread. A launch ends before they have left: the slot is not
@@ -80,8 +90,8 @@ RCN_HD void raise_on_device(Env& env, const DeviceLane& device, AbortReason reas
 template <class Env, class Group, class Combiner>
 class DeviceCall {
  public:
-  RCN_HD DeviceCall(Env& env, Group& group, const DeviceLane& device, Combiner& combiner,
-                    std::uint32_t part, const Exchange& exchange)
+  RCN_HD DeviceCall(Env& env, Group& group, const DeviceLane& device, Combiner& combiner, Part part,
+                    const Exchange& exchange)
       : env_(env),
         group_(group),
         device_(device),
@@ -93,49 +103,92 @@ class DeviceCall {
   // that has failed it touches nothing.
   RCN_HD Verdict run() {
     if (group_.broadcast(group_.id() == 0 && has_failed())) return Verdict::kAborted;
-    note_progress();
-    Verdict verdict;
-    for (std::uint32_t look = 1; (verdict = rounds_.step()) == Verdict::kPending; ++look) {
-      if (group_.id() == 0 && look % kLooksPerClock == 0) look_after();
-    }
-    if (verdict == Verdict::kMismatch && group_.id() == 0) raise(AbortReason::kMismatch);
-    return verdict;
+    return rounds_.step(
+        Watch(*this));  // with its patience no wait ends pending, and the port drains at once
   }
 
  private:
-  static constexpr std::uint32_t kLooksPerClock = 64;
+  // What a thread does while it waits: it looks on until there is a verdict, now and then at the clock and
+  // at the host's abort word. It alone meets its own member's mismatch or deadline and tells the others
+  // through the abort word, which frees them, before the group meets.
+  class Watch {
+   public:
+    RCN_HD explicit Watch(DeviceCall& call) : call_(&call) {}
 
+    RCN_HD bool operator()(Verdict verdict) {
+      if (verdict == Verdict::kMismatch) call_->raise(AbortReason::kMismatch, call_->rounds_.missing());
+      if (verdict != Verdict::kPending) return false;
+      call_->env_.pause();
+      if (++looks_ % kLooksPerClock == 0) look_after();
+      return true;
+    }
+
+   private:
+    // Now and then: the host's abort word, what it has heard of the peers, and the deadline, which counts
+    // from the last progress. The next look at the signals finds the own word and gives the verdict.
+    RCN_HD void look_after() {
+      const DeviceLane& device = call_->device_;
+      Env& env = call_->env_;
+      call_->adopt_host_abort();
+      if (env.load_acquire(&device.words->absent) != 0) call_->look_for_the_gone();
+      const std::uint64_t now_ns = env.clock_ns();
+      const std::uint32_t missing = call_->rounds_.missing();
+      if (looks_ == kLooksPerClock || missing != missing_) {  // the first time, or progress
+        missing_ = missing;
+        since_ns_ = now_ns;
+        return;
+      }
+      const std::uint64_t waited_ns = now_ns - since_ns_;
+      if (waited_ns >= (call_->rounds_.epoch() == 1 ? device.first_timeout_ns : device.timeout_ns)) {
+        call_->raise(AbortReason::kDeadline, missing);
+      } else if (waited_ns >= device.suspect_ns &&
+                 env.load_acquire(device.peer_states + missing) == kSilent) {
+        call_->raise(AbortReason::kSuspect, missing);
+      }
+    }
+
+    DeviceCall* call_;
+    std::uint64_t looks_ = 0;
+    std::uint64_t since_ns_ = 0;
+    std::uint32_t missing_ = 0;
+  };
+
+  static constexpr std::uint64_t kLooksPerClock = 64;
+
+  // Relaxed: a word that is set says all there is to know here.
   RCN_HD bool has_failed() {
-    adopt_host_abort();
-    return env_.load_acquire(device_.own_abort) != 0;
+    const std::uint64_t host = env_.load_relaxed(&device_.words->host_abort);
+    const std::uint64_t own = env_.load_relaxed(device_.own_abort);
+    if (host != 0) (void)env_.claim(device_.own_abort, host);
+    return (host | own) != 0;
   }
 
   // The first cause of either side counts on the device as its own.
   RCN_HD void adopt_host_abort() {
-    const std::uint64_t word = env_.load_acquire(&device_.words->host_abort);
+    const std::uint64_t word = env_.load_relaxed(&device_.words->host_abort);
     if (word != 0) (void)env_.claim(device_.own_abort, word);
   }
 
-  RCN_HD void note_progress() {
-    epoch_ = rounds_.epoch();
-    missing_ = rounds_.missing();
-    since_ns_ = env_.clock_ns();
+  // The state is acquired before the signal is: what the peer stored before it ended is seen then, so one
+  // that has signalled and left harms nobody.
+  RCN_HD void look_for_the_gone() {
+    const std::uint64_t epoch = rounds_.epoch();
+    for (std::uint32_t peer = 0; peer < device_.lane.ranks; ++peer) {
+      if (peer == device_.lane.rank || env_.load_acquire(device_.peer_states + peer) != kGone) continue;
+      if (env_.load_acquire(&device_.lane.peers[peer].inbound[line_of<Env>(epoch)]->epoch) >= epoch)
+        continue;
+      return raise(AbortReason::kPeerGone, peer);
+    }
   }
 
-  // Now and then: the host's abort word and the deadline, which counts from the last progress. The next
-  // look at the signals finds the own word and gives the verdict.
-  RCN_HD void look_after() {
-    adopt_host_abort();
-    if (epoch_ != rounds_.epoch() || missing_ != rounds_.missing()) return note_progress();
-    const std::uint64_t limit = epoch_ == 1 ? device_.first_timeout_ns : device_.timeout_ns;
-    if (env_.clock_ns() - since_ns_ >= limit) raise(AbortReason::kDeadline);
-  }
-
-  RCN_HD void raise(AbortReason reason) {
-    FailureRecord failure{rounds_.epoch(), rounds_.missing(), 0, 0, exchange_.tag};
+  RCN_HD void raise(AbortReason reason, std::uint32_t peer) {
+    FailureRecord failure{rounds_.epoch(), peer, 0, 0, exchange_.tag};
     if (failure.peer < device_.lane.ranks && failure.peer != device_.lane.rank) {
       const PeerLink& link = device_.lane.peers[failure.peer];
-      failure.seen = env_.load_acquire(&link.inbound[line_of<Env>(failure.epoch)]->epoch);
+      for (std::uint64_t parity = 0; parity < kParities; ++parity) {
+        const std::uint64_t seen = env_.load_acquire(&link.inbound[parity]->epoch);
+        if (seen > failure.seen) failure.seen = seen;
+      }
       const std::uint64_t* const tag = tag_of<Env>(link, failure.epoch);
       if (tag != nullptr) failure.tag = env_.load_relaxed(tag);
     }
@@ -148,9 +201,15 @@ class DeviceCall {
   const Exchange& exchange_;
   DoorbellPort<Env> port_;
   OneShot<Env, Group, DoorbellPort<Env>, Combiner> rounds_;
-  std::uint64_t epoch_ = 0;
-  std::uint32_t missing_ = 0;
-  std::uint64_t since_ns_ = 0;
 };
+
+// How many groups share the rounds of a call of `bytes`: a group for every `bytes_per_group`, a power of
+// two, at most `most`. Each rank decides for itself.
+RCN_HD constexpr std::uint32_t groups_for(std::uint64_t bytes, std::uint64_t bytes_per_group,
+                                          std::uint32_t most) {
+  std::uint32_t groups = 1;
+  while (groups * 2 <= most && groups * 2 <= kMostParts && groups * bytes_per_group < bytes) groups *= 2;
+  return groups;
+}
 
 }  // namespace rocenante::protocol

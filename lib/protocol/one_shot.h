@@ -7,9 +7,11 @@
 //   Port       post(lane, epoch, piece): hands the round's puts to whatever carries them to unmapped
 //   members;
 //              drained(): true once the NIC has read all own puts
-//   Combiner   stage(env, to, from, bytes): writes the staged form of the contribution; kStagesOwn: the own
-//              contribution is read back from the slot; combine(group, piece, begin, end, source): writes
-//              [begin, end) of piece.output from source(rank), each rank's bytes at `begin`
+//   Combiner   what the threads of a group do together: stage(env, group, to, from, bytes) writes the
+//   staged
+//              form of the contribution; kStagesOwn: the own contribution is read back from the slot;
+//              combine(group, piece, begin, end, source) writes [begin, end) of piece.output from
+//              source(rank), where that rank's bytes of the piece begin
 #pragma once
 
 #include <cstdint>
@@ -30,8 +32,15 @@ struct Exchange {
   // member reads from the start of the buffer: then one piece. Never in place, never with kStagesOwn.
   bool closing_round;
   // Puts read `input` itself and are done when the port has drained; nobody maps our slots. Of no concern
-  // to the members. Never in place, never with kStagesOwn.
+  // to the members. Never in place, never with kStagesOwn, never by several groups.
   bool puts_from_input = false;
+};
+
+// What a thread does between two looks at the signals that it waits for, as a function of the last look's
+// verdict, which is not kReady: true if it shall look again before its group learns the verdict. This one
+// leaves waiting to the caller of step().
+struct NoPatience {
+  RCN_HD bool operator()(Verdict) const { return false; }
 };
 
 template <class Env, class Group, class Port, class Combiner>
@@ -40,8 +49,8 @@ class OneShot {
   // All arguments outlive the object. A call begins when the one before it has ended in every thread of
   // every group of the rank (a kernel boundary, a join): only then does the lane's epoch stand at the last
   // completed round for all of them.
-  RCN_HD OneShot(Env& env, Group& group, const Lane& lane, Port& port, Combiner& combiner,
-                 std::uint32_t part, const Exchange& exchange)
+  RCN_HD OneShot(Env& env, Group& group, const Lane& lane, Port& port, Combiner& combiner, Part part,
+                 const Exchange& exchange)
       : env_(env),
         group_(group),
         lane_(lane),
@@ -55,7 +64,9 @@ class OneShot {
   // round in progress has written and published nothing further and the epoch has not advanced (failure
   // rule 3); or, if draining(), all rounds are completed and the abort ended the wait for the own puts.
   // The same for all threads of a group; between the groups of a rank the worst verdict counts.
-  RCN_HD Verdict step() {
+  // Each wait begins with a copy of `patience`.
+  template <class Patience = NoPatience>
+  RCN_HD Verdict step(const Patience& patience = Patience()) {
     for (;;) {
       switch (phase_) {
         case Phase::kBegin:
@@ -63,7 +74,7 @@ class OneShot {
           phase_ = Phase::kWait;
           break;
         case Phase::kWait: {
-          const Verdict verdict = wait();
+          const Verdict verdict = wait(patience);
           if (verdict != Verdict::kReady) return verdict;
           finish_round();
           break;
@@ -82,7 +93,8 @@ class OneShot {
 
   RCN_HD std::uint64_t epoch() const { return epoch_; }  // of the round in progress
   RCN_HD bool draining() const { return phase_ == Phase::kDrain; }
-  RCN_HD std::uint32_t missing() const { return wait_.next; }  // a member waited for, or `ranks`
+  // A member that this thread waits for, or `ranks`.
+  RCN_HD std::uint32_t missing() const { return wait_.next < lane_.ranks ? wait_.next : lane_.ranks; }
 
  private:
   enum class Phase : std::uint8_t { kBegin, kWait, kDrain, kDone };
@@ -91,7 +103,7 @@ class OneShot {
 
   RCN_HD void begin_round() {
     ++epoch_;
-    wait_ = WaitState{};
+    wait_ = WaitState{group_.id()};
     const std::uint64_t left = exchange_.bytes - done_;
     piece_ = Piece{static_cast<const unsigned char*>(exchange_.input) + done_,
                    static_cast<unsigned char*>(exchange_.output) + done_,
@@ -100,40 +112,52 @@ class OneShot {
                    exchange_.in_line && !closing(),
                    exchange_.puts_from_input};
     const bool read_in_place = exchange_.closing_round;
-    // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own.
-    const bool unread =
-        exchange_.puts_from_input || (piece_.in_line && lane_.all_mapped && !Combiner::kStagesOwn);
+    // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own, and
+    // one group what others have staged.
+    const bool unread = exchange_.puts_from_input ||
+                        (piece_.in_line && lane_.all_mapped && !Combiner::kStagesOwn && part_.count == 1);
     if (piece_.bytes != 0 && !read_in_place && !unread) stage_part();
-    if (all_staged() && group_.id() == 0) {
-      if (lane_.tags_slots) env_.store_relaxed(slot_tag(lane_.send[parity_of<Env>(epoch_)]), piece_.tag);
-      publish(env_, lane_, epoch_, piece_);
-      port_.post(lane_, epoch_, piece_);
-    }
+    if (!all_staged()) return;
+    publish_all();
+    if (group_.id() != 0) return;
+    if (lane_.tags_slots) env_.store_relaxed(slot_tag(lane_.send[parity_of<Env>(epoch_)]), piece_.tag);
+    port_.post(lane_, epoch_, piece_);
+  }
+
+  // Another group does not wait for this one's publishing: in place, it may by now have combined over its
+  // share of the input, so what rides in the lines is taken from the slot.
+  RCN_HD void publish_all() {
+    if (part_.count == 1) return publish(env_, group_, lane_, epoch_, piece_);
+    Piece staged = piece_;
+    if (staged.in_line) staged.input = lane_.send[parity_of<Env>(epoch_)];
+    publish(env_, group_, lane_, epoch_, staged);
   }
 
   RCN_HD bool all_staged() {
     if constexpr (Env::kMutation == Mutation::kOneStageCounter ||
                   Env::kMutation == Mutation::kSharedCounter)
-      return last_to_arrive(env_, group_, lane_, lane_.staged, epoch_);
-    return last_to_arrive(env_, group_, lane_, lane_.staged + epoch_ % kParities, staging_round(epoch_));
+      return last_to_arrive(env_, group_, part_.count, lane_.staged);
+    return last_to_arrive(env_, group_, part_.count, lane_.staged + epoch_ % kParities);
   }
 
   RCN_HD void stage_part() {
     std::uint64_t begin, end;
-    range_of(part_, lane_.parts, 0, piece_.bytes, begin, end);
-    std::uint64_t from, to;
-    range_of(group_.id(), group_.size(), begin, end, from, to);
+    range_of(part_.index, part_.count, 0, piece_.bytes, begin, end);
     unsigned char* const slot = lane_.send[parity_of<Env>(epoch_)];
-    if (from < to) {
-      combiner_.stage(env_, slot + from, static_cast<const unsigned char*>(piece_.input) + from, to - from);
-    }
+    combiner_.stage(env_, group_, slot + begin, static_cast<const unsigned char*>(piece_.input) + begin,
+                    end - begin);
     if constexpr (Combiner::kStagesOwn) piece_.input = slot;
   }
 
-  RCN_HD Verdict wait() {
-    Verdict verdict = Verdict::kPending;
-    if (group_.id() == 0) verdict = poll(env_, lane_, epoch_, piece_, wait_);
-    verdict = group_.broadcast(verdict);  // uniform before any barrier (failure rule 2)
+  // Each thread waits for its share of the members. The verdict is the worst, and uniform before any other
+  // barrier (failure rule 2).
+  template <class Patience>
+  RCN_HD Verdict wait(Patience patience) {
+    Verdict verdict;
+    do {
+      verdict = poll(env_, lane_, epoch_, piece_, wait_, group_.size());
+    } while (verdict != Verdict::kReady && patience(verdict));
+    verdict = group_.worst(verdict);
     if constexpr (Env::kMutation == Mutation::kAdvanceOnAbort) {
       if (verdict == Verdict::kAborted && group_.id() == 0) advance(env_, lane_, epoch_);
     }
@@ -150,13 +174,13 @@ class OneShot {
         if (env_.load_acquire(lane_.abort_word) != 0) verdict = Verdict::kAborted;
       }
     }
-    return group_.broadcast(verdict);
+    return group_.worst(verdict);
   }
 
   RCN_HD void finish_round() {
     if (piece_.bytes != 0) {
       std::uint64_t begin, end;
-      range_of(part_, lane_.parts, 0, piece_.bytes, begin, end);
+      range_of(part_.index, part_.count, 0, piece_.bytes, begin, end);
       if (begin < end) {
         combiner_.combine(group_, piece_, begin, end, [this](std::uint32_t rank) {
           return payload_of<Env>(lane_, epoch_, rank, piece_);
@@ -165,7 +189,7 @@ class OneShot {
     }
     ArrivalCounter* counter = lane_.finished;
     if constexpr (Env::kMutation == Mutation::kSharedCounter) counter = lane_.staged;
-    if (last_to_arrive(env_, group_, lane_, counter, epoch_) && group_.id() == 0)
+    if (last_to_arrive(env_, group_, part_.count, counter) && group_.id() == 0)
       advance(env_, lane_, epoch_);
     const bool was_closing = closing();
     done_ += piece_.bytes;
@@ -180,7 +204,7 @@ class OneShot {
   Port& port_;
   Combiner& combiner_;
   const Exchange& exchange_;
-  const std::uint32_t part_;
+  const Part part_;
   Phase phase_ = Phase::kBegin;
   WaitState wait_;
   Piece piece_{};

@@ -6,7 +6,8 @@
 //          acquire_from_nic (orders what follows after the acquire of a word that a NIC wrote), pull (a
 //          hint that a cache line will be read); every access to memory that somebody else also touches
 //          goes through it, so that the model can take each as a step
-//   Group  the threads that work on a round together: id, size, sync, broadcast
+//   Group  the threads that work on a round together: id, size, sync, broadcast (thread 0's value), worst
+//          (of all threads' verdicts)
 //
 // Why two parities and no credits are enough (protocol rules 2 and 3): a member signals epoch e+1 only
 // after it has combined e, and a round completes only with every member's signal. So whoever stages e+2, in
@@ -21,7 +22,8 @@
 
 namespace rocenante::protocol {
 
-enum class Verdict : std::uint8_t { kPending, kReady, kAborted, kMismatch };
+// From the best to the worst: what a group makes of its threads' verdicts is the last of them.
+enum class Verdict : std::uint8_t { kReady, kPending, kAborted, kMismatch };
 
 // How one member of the round group is reached. Pointers are valid in the address space of whoever drives
 // the round.
@@ -34,22 +36,33 @@ struct PeerLink {
   std::uint32_t rails;                  // not mapped: the most lines that carry one round
 };
 
-// Counts arrivals of the groups that share a round. Monotonic like everything else: after its round k it
-// stands at k * parts, so it is never reset.
+// Counts arrivals of the groups that share a round. Monotonic like everything else: a round adds
+// kMostParts, in equal weights of its groups, so it is never reset, and calls of one lane may have
+// different numbers of groups. It stands at a multiple of kMostParts whenever no round is under way on it.
 //
 // A group waits for the members, not for the groups beside it: it may have combined e, and arrive as staged
 // for e+1, before another group of its rank has staged e. Hence a counter of stagings for each parity.
 // No group gets two rounds ahead, because no member completes e+1 without the signal that the late group
 // still holds back; and none finishes e+1 before all have finished e, so that one counter of finishes does.
+// So the arrivals of two rounds never mix on one counter, nor those of two calls: the next begins when the
+// one before it has ended in all groups.
 struct alignas(kLineBytes) ArrivalCounter {
   std::uint64_t count;
+};
+
+// Groups that share a round: a power of two, at most kMostParts.
+inline constexpr std::uint64_t kMostParts = 64;
+
+// Which of the groups that share the rounds of a call one is.
+struct Part {
+  std::uint32_t index = 0;
+  std::uint32_t count = 1;
 };
 
 // Plain handle of a lane; owns nothing. The memory it points to outlives every round on it.
 struct Lane {
   std::uint32_t rank;
   std::uint32_t ranks;
-  std::uint32_t parts;          // groups that share each round
   std::uint64_t striped_bytes;  // payloads of at least so many bytes take all rails of a carried member
   bool all_mapped;              // every member has an outbound line
   bool tags_slots;              // a carrier moves the tag that stands before a slot
@@ -58,7 +71,7 @@ struct Lane {
   unsigned char* send[kParities];
   std::uint64_t* epoch;             // last completed round; private memory
   const std::uint64_t* abort_word;  // private memory
-  ArrivalCounter* staged;           // [kParities]; used where parts > 1
+  ArrivalCounter* staged;           // [kParities]; used where several groups share a round
   ArrivalCounter* finished;         // one
 };
 
@@ -72,9 +85,9 @@ struct Piece {
   bool from_input = false;  // puts are read from `input`, not from the slot
 };
 
-// Progress of one group's wait, kept by the caller between polls.
+// Progress of one thread's wait for its share of the members, kept by the caller between polls.
 struct WaitState {
-  std::uint32_t next = 0;  // members below this one have signalled
+  std::uint32_t next = 0;  // those of its share below this one have signalled
   std::uint32_t rail = 0;
 };
 
@@ -104,23 +117,18 @@ RCN_HD const std::uint64_t* tag_of(const PeerLink& link, std::uint64_t epoch) {
   return link.tag[parity_of<Env>(epoch)];
 }
 
-// How many rounds the staging counter of `epoch` has counted, with this one.
-RCN_HD constexpr std::uint64_t staging_round(std::uint64_t epoch) {
-  return (epoch + 1) / kParities;
-}
-
-// True for exactly one of the `parts` groups: the last to arrive in the counter's round `round`, which then
-// sees what the others did before they arrived (acquire-release on the counter).
+// True for exactly one of the `parts` groups: the last to arrive, which then sees what the others did
+// before they arrived (acquire-release on the counter).
 template <class Env, class Group>
-RCN_HD bool last_to_arrive(Env& env, Group& group, const Lane& lane, ArrivalCounter* counter,
-                           std::uint64_t round) {
+RCN_HD bool last_to_arrive(Env& env, Group& group, std::uint32_t parts, ArrivalCounter* counter) {
   group.sync();
-  if (lane.parts == 1) return true;
+  if (parts == 1) return true;
   bool last = false;
   if (group.id() == 0) {
-    const std::uint64_t before = env.fetch_add(&counter->count, std::uint64_t{1});
-    last = before + 1 == round * lane.parts;
-    if constexpr (Env::kMutation == Mutation::kEarlyPublish) last = before == (round - 1) * lane.parts;
+    const std::uint64_t weight = kMostParts / parts;
+    const std::uint64_t before = env.fetch_add(&counter->count, weight);
+    last = (before + weight) % kMostParts == 0;
+    if constexpr (Env::kMutation == Mutation::kEarlyPublish) last = before % kMostParts == 0;
   }
   return group.broadcast(last);
 }
@@ -138,16 +146,22 @@ RCN_HD inline void range_of(std::uint32_t index, std::uint32_t count, std::uint6
   to = end - from < share ? end : from + share;
 }
 
+// The member `distance` places after this one. Everybody starts with the next, so that not all turn to rank
+// 0 at once.
+RCN_HD inline std::uint32_t member_at(const Lane& lane, std::uint32_t distance) {
+  const std::uint32_t member = lane.rank + distance;
+  return member < lane.ranks ? member : member - lane.ranks;
+}
+
 // Tells every mapped member that this rank's payload of `epoch` is there: payload, then signal (rule 4).
-// Called by one thread, after everything staged for the epoch. Members without an outbound line are the
-// transports' (rule 1).
-template <class Env>
-RCN_HD void publish(Env& env, const Lane& lane, std::uint64_t epoch, const Piece& piece) {
+// Called by all threads of one group, each for its share of the members, after everything staged for the
+// epoch. Members without an outbound line are the transports' (rule 1).
+template <class Env, class Group>
+RCN_HD void publish(Env& env, const Group& group, const Lane& lane, std::uint64_t epoch,
+                    const Piece& piece) {
   const std::uint64_t line = line_of<Env>(epoch);
-  for (std::uint32_t i = 1; i < lane.ranks; ++i) {
-    // Everybody starts with the next rank, so that not all write to rank 0 at once.
-    const std::uint32_t peer = lane.rank + i < lane.ranks ? lane.rank + i : lane.rank + i - lane.ranks;
-    SignalLine* const signal = lane.peers[peer].outbound[line];
+  for (std::uint32_t i = 1 + group.id(); i < lane.ranks; i += group.size()) {
+    SignalLine* const signal = lane.peers[member_at(lane, i)].outbound[line];
     if (signal == nullptr) continue;
     if constexpr (Env::kMutation == Mutation::kSignalFirst) env.store_release(&signal->epoch, epoch);
     if (piece.in_line) env.copy(signal->payload + inline_offset(piece.bytes), piece.input, piece.bytes);
@@ -156,17 +170,19 @@ RCN_HD void publish(Env& env, const Lane& lane, std::uint64_t epoch, const Piece
   }
   if (!lane.may_sleep) return;
   if constexpr (Env::kMutation != Mutation::kNoFence) env.fence();  // one for all flags; see sleep.h
-  for (std::uint32_t peer = 0; peer < lane.ranks; ++peer) {
-    WakeLine* const wake = lane.peers[peer].wake;
-    if (peer != lane.rank && wake != nullptr) notify_if_sleeping(env, wake);
+  for (std::uint32_t i = 1 + group.id(); i < lane.ranks; i += group.size()) {
+    WakeLine* const wake = lane.peers[member_at(lane, i)].wake;
+    if (wake != nullptr) notify_if_sleeping(env, wake);
   }
 }
 
-// One look at the signals of `epoch`. kReady once every member's is there; `state.next` then is `ranks`.
-// Otherwise `state.next` is a member that is still missing. An abort is seen only while something is
-// missing: a round past its verdict finishes (failure rule 3).
+// One look at the signals of `epoch` by one of `threads` threads: at those of member `state.next` and every
+// `threads`-th one after it. kReady once all of these are there; `state.next` then is at least `ranks`.
+// Otherwise it is a member that is still missing. An abort is seen only while something is missing: a round
+// past its verdict finishes (failure rule 3).
 template <class Env>
-RCN_HD Verdict poll(Env& env, const Lane& lane, std::uint64_t epoch, const Piece& piece, WaitState& state) {
+RCN_HD Verdict poll(Env& env, const Lane& lane, std::uint64_t epoch, const Piece& piece, WaitState& state,
+                    std::uint32_t threads) {
   const std::uint64_t line = line_of<Env>(epoch);
   while (state.next < lane.ranks) {
     const std::uint32_t peer = state.next;
@@ -197,7 +213,7 @@ RCN_HD Verdict poll(Env& env, const Lane& lane, std::uint64_t epoch, const Piece
       }
     }
     state.rail = 0;
-    ++state.next;
+    state.next += threads;
   }
   return Verdict::kReady;
 }

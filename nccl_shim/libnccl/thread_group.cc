@@ -64,14 +64,15 @@ rcnResult_t run_ours(const std::vector<const ThreadGroup::SideCall*>& calls) {
     for (const ThreadGroup::SideCall* call : calls) {
       SidePin side(call->comm);
       if (!side) return make_error(Code::kInvalidUsage, "comm {} was destroyed in the group", call->comm);
-      if (call->stream != nullptr) RCN_TRY(host_device().check_stream(call->stream));
       CollectiveCall checked = call->call;
       {
         ExclusiveUse use(side->core);
         if (!use) return ExclusiveUse::refusal(side->core);
+        RCN_TRY(use->check_stream(call->stream));
         RCN_TRY(use->check(&checked));
+        RCN_TRY(use->check_on_device(checked));
       }
-      together.add(side->core, checked);
+      together.add(side->core, checked, call->stream);
       pins.push_back(std::move(side));
     }
     return together.end();

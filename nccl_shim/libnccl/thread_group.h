@@ -49,7 +49,7 @@ class ThreadGroup {
     void* comm;
     bool may_be_ours;
     CollectiveCall call;
-    const void* stream;
+    void* stream;
     std::function<rcnResult_t()> forward;
   };
   std::vector<SideCall> side_calls;

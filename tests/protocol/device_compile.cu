@@ -80,6 +80,11 @@ class BlockGroup {
     __syncthreads();
     return got;
   }
+  __device__ Verdict worst(Verdict value) {
+    if (__syncthreads_or(value != Verdict::kReady) == 0) return Verdict::kReady;
+    if (__syncthreads_or(value == Verdict::kMismatch) != 0) return Verdict::kMismatch;
+    return __syncthreads_or(value == Verdict::kAborted) != 0 ? Verdict::kAborted : Verdict::kPending;
+  }
 
  private:
   std::uint64_t* box_;  // shared memory
@@ -98,8 +103,9 @@ struct FloatSum {
   static constexpr bool kStagesOwn = false;
   std::uint32_t ranks;
 
-  __device__ void stage(DeviceEnv& env, void* to, const void* from, std::uint64_t bytes) {
-    env.copy(to, from, bytes);
+  __device__ void stage(DeviceEnv&, const BlockGroup& group, unsigned char* to, const unsigned char* from,
+                        std::uint64_t bytes) {
+    for (std::uint64_t i = group.id(); i < bytes; i += group.size()) to[i] = from[i];
   }
   // Volatile: region memory is never read through the non-coherent path.
   template <class Group, class Source>
@@ -127,7 +133,7 @@ __global__ void one_shot(const protocol::Lane* lane, protocol::DoorbellRing* rin
   BlockGroup group(&box);
   DoorbellPort port{env, *ring};
   FloatSum combiner{lane->ranks};
-  DeviceOneShot shot(env, group, *lane, port, combiner, blockIdx.x, *exchange);
+  DeviceOneShot shot(env, group, *lane, port, combiner, {blockIdx.x, gridDim.x}, *exchange);
   Verdict verdict;
   while ((verdict = shot.step()) == Verdict::kPending) {
   }

@@ -166,9 +166,15 @@ TEST_CASE("shares cover a range exactly once and are cut at 16 bytes") {
   }
 }
 
-TEST_CASE("a parity's staging counter counts its own epochs") {
-  std::uint64_t counted[kParities] = {};
-  for (std::uint64_t epoch = 1; epoch <= 20; ++epoch) {
-    CHECK(staging_round(epoch) == ++counted[epoch % kParities]);
+TEST_CASE("the last of the groups that share a round knows it, however many the rounds before had") {
+  rocenante::HostEnv env;
+  rocenante::SoloGroup group;
+  ArrivalCounter counter{};
+  for (const std::uint32_t parts : {2u, 8u, 1u, 4u, 64u, 1u, 2u}) {
+    for (int round = 0; round < 3; ++round) {
+      for (std::uint32_t arrived = 1; arrived <= parts; ++arrived) {
+        CHECK(last_to_arrive(env, group, parts, &counter) == (arrived == parts));
+      }
+    }
   }
 }

@@ -57,7 +57,6 @@ void ThreadWorld::link(std::uint32_t rank) {
   unsigned char* const outbox = mine.outbox.get();
   mine.lane = {rank,
                config_.ranks,
-               config_.parts,
                0,
                all_mapped,
                !all_mapped,

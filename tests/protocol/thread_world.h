@@ -48,6 +48,7 @@ inline Pages pages(std::uint64_t bytes) {
 struct MeetingPlace {
   std::atomic<std::uint64_t> arrived{0};
   std::array<std::uint64_t, 2> box{};
+  std::array<std::atomic<unsigned>, 3> verdicts{};  // bits of what was said
 };
 
 class ThreadGroup {
@@ -73,10 +74,24 @@ class ThreadGroup {
     return static_cast<T>(box);
   }
 
+  // Three boxes: the one that is emptied has been read by everybody, and is filled only after the next
+  // meeting.
+  protocol::Verdict worst(protocol::Verdict value) {
+    if (size_ == 1) return value;
+    std::atomic<unsigned>& box = place_.verdicts[verdicts_ % 3];
+    box.fetch_or(1U << static_cast<unsigned>(value), std::memory_order_relaxed);
+    sync();
+    if (id_ == 0) place_.verdicts[(verdicts_ + 2) % 3].store(0, std::memory_order_relaxed);
+    ++verdicts_;
+    const unsigned said = box.load(std::memory_order_relaxed);
+    return static_cast<protocol::Verdict>(31 - __builtin_clz(said));
+  }
+
  private:
   MeetingPlace& place_;
   const std::uint32_t id_, size_;
   std::uint64_t broadcasts_ = 0;
+  std::uint64_t verdicts_ = 0;
 };
 
 struct ThreadConfig {
@@ -157,9 +172,12 @@ class SumCombiner {
 
   explicit SumCombiner(std::uint32_t ranks) : ranks_(ranks) {}
 
-  template <class Env>
-  void stage(Env& env, void* to, const void* from, std::uint64_t bytes) {
-    env.copy(to, from, bytes);
+  template <class Env, class Group>
+  void stage(Env& env, const Group& group, unsigned char* to, const unsigned char* from,
+             std::uint64_t bytes) {
+    std::uint64_t begin, end;
+    protocol::range_of(group.id(), group.size(), 0, bytes, begin, end);
+    if (begin < end) env.copy(to + begin, from + begin, end - begin);
   }
 
   template <class Group, class Source>
@@ -203,7 +221,7 @@ class ThreadMember {
     const bool in_line = bytes <= protocol::kInlineBytes;
     const protocol::Exchange exchange{input, output, bytes, piece_bytes, tag, in_line, false};
     protocol::OneShot<ThreadEnv<kMutant>, ThreadGroup, ThreadPort<ThreadEnv<kMutant>>, SumCombiner<T>> shot(
-        env_, group_, world_.rank(rank_).lane, port_, combiner, part_, exchange);
+        env_, group_, world_.rank(rank_).lane, port_, combiner, {part_, world_.config().parts}, exchange);
     const protocol::Verdict verdict = world_.config().sleeps ? nap(shot) : spin(shot);
     everybody_.sync();  // over for all threads of the rank
     return verdict;

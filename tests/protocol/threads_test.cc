@@ -119,7 +119,7 @@ TEST_CASE("ranks of several threads") {
 
 TEST_CASE("ranks of several groups") {
   all_reduce_all<std::uint64_t>({.ranks = 2, .parts = 2}, kOdd);
-  all_reduce_all<float>({.ranks = 3, .parts = 3}, kOdd);
+  all_reduce_all<float>({.ranks = 3, .parts = 4}, kOdd);
   all_reduce_all<std::uint64_t>({.ranks = 2, .threads = 2, .parts = 2}, kOdd);
 }
 

@@ -82,6 +82,12 @@ class LoopbackTransport final : public Transport {
     return {};
   }
 
+  MappedRegions mapped_regions(std::uint32_t peer) const override {
+    const auto entry = std::make_shared<Published>(peers_[peer]);
+    return {entry, entry->inbox->address(), entry->inbox->bytes(), entry->outbox->address(),
+            entry->outbox->bytes()};
+  }
+
   Fd process_handle(std::uint32_t) override { return Fd(); }
   Status post(std::span<const Put> puts) override {
     return make_error(Code::kInternalError, "loopback: {} puts posted to mapped peers", puts.size());

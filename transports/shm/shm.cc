@@ -61,16 +61,23 @@ class ShmTransport final : public Transport {
                         regions.inbox_bytes, regions.outbox_bytes, context_.geometry.signals_end(),
                         context_.geometry.outbox_bytes());
     }
-    Peer& mapped = peers_[peer];
+    peers_[peer].regions = std::make_shared<Mapped>();
+    Mapped& mapped = *peers_[peer].regions;
     RCN_ASSIGN(mapped.inbox,
                map_peer_memfd(regions.inbox.get(), regions.inbox_bytes, PeerAccess::kReadWrite));
     RCN_ASSIGN(mapped.outbox,
                map_peer_memfd(regions.outbox.get(), regions.outbox_bytes, PeerAccess::kReadOnly));
-    mapped.process = open_pidfd(regions.pid);
+    peers_[peer].process = open_pidfd(regions.pid);
     *link = mapped_link(context_.geometry, context_.rank, peer, context_.inbox->address(),
                         static_cast<unsigned char*>(mapped.inbox.get().address),
                         static_cast<const unsigned char*>(mapped.outbox.get().address));
     return {};
+  }
+
+  MappedRegions mapped_regions(std::uint32_t peer) const override {
+    const auto& mapped = peers_[peer].regions;
+    return {mapped, static_cast<unsigned char*>(mapped->inbox.get().address), mapped->inbox.get().bytes,
+            static_cast<unsigned char*>(mapped->outbox.get().address), mapped->outbox.get().bytes};
   }
 
   Status stop_serving(net::Deadline) override {
@@ -86,9 +93,12 @@ class ShmTransport final : public Transport {
   bool drained() const override { return true; }
 
  private:
-  struct Peer {
+  struct Mapped {
     OwnedMapping inbox;
     OwnedMapping outbox;
+  };
+  struct Peer {
+    std::shared_ptr<Mapped> regions;
     Fd process;
   };
 

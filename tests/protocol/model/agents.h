@@ -73,11 +73,13 @@ class Combiner {
   Combiner(ModelEnv& env, World& world, std::uint32_t rank, std::uint32_t operation)
       : env_(env), world_(world), rank_(rank), operation_(operation) {}
 
-  void stage(ModelEnv& env, void* to, const void* from, std::uint64_t bytes) {
-    if constexpr (!kChanges) return env.copy(to, from, bytes);
-    for (std::uint64_t i = 0; i < bytes / sizeof(Word); ++i) {
-      env.store_relaxed(static_cast<Word*>(to) + i,
-                        env.load_relaxed(static_cast<const Word*>(from) + i) + kStagingBias);
+  template <class Threads>
+  void stage(ModelEnv& env, const Threads& group, void* to, const void* from, std::uint64_t bytes) {
+    std::uint64_t begin, end;
+    protocol::range_of(group.id(), group.size(), 0, bytes, begin, end);
+    for (std::uint64_t i = begin / sizeof(Word); i < end / sizeof(Word); ++i) {
+      env.store_relaxed(static_cast<Word*>(to) + i, env.load_relaxed(static_cast<const Word*>(from) + i) +
+                                                        (kChanges ? kStagingBias : 0));
     }
   }
 
@@ -167,7 +169,7 @@ class RankThread final : public Program {
                                       world_.tag(rank_, operation),   world_.scenario().in_line,
                                       world_.scenario().user_buffer};
     protocol::OneShot<ModelEnv, Group<ModelEnv>, Port<ModelEnv>, Combiner<ModelEnv, kChanges>> shot(
-        env, group, mine.lane, port, combiner, part_, exchange);
+        env, group, mine.lane, port, combiner, {part_, world_.parts_of(rank_)}, exchange);
     const protocol::Verdict verdict = drive(env, shot);
     // Aborted while it drained, it has completed its rounds.
     const bool completed = verdict == protocol::Verdict::kReady || shot.draining();

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "lib/protocol/one_shot.h"
 #include "tests/protocol/model/machine.h"
@@ -70,10 +69,11 @@ struct Env {
 struct Meeting {
   Word arrived;
   Word box[2];
+  Word failed;  // what verdicts were bad, for good: a group ends with its first bad verdict
 };
 
 // The threads of a group; not a text under test. The verdict kPending is not handed on, because the others
-// would only come back for the next one: thread 0 ends its look there.
+// would only come back for the next one: whoever has it ends its look there.
 template <class ModelEnv>
 class Group {
  public:
@@ -88,9 +88,6 @@ class Group {
   template <class T>
   T broadcast(T value) {
     if (size_ == 1) return value;
-    if constexpr (std::is_same_v<T, protocol::Verdict>) {
-      if (id_ == 0 && value == T::kPending) env_.machine.pending();
-    }
     // Everybody has left the meeting before the last one: its box is free.
     if (id_ == 0) env_.store_relaxed(box(), static_cast<Word>(value));
     Word* const mine = box();
@@ -100,7 +97,23 @@ class Group {
     return static_cast<T>(env_.load_attached(mine));
   }
 
+  protocol::Verdict worst(protocol::Verdict value) {
+    using protocol::Verdict;
+    if (size_ == 1) return value;
+    if (value == Verdict::kPending) env_.machine.pending();
+    if (value != Verdict::kReady) {
+      env_.fetch_add(&meeting_->failed, value == Verdict::kAborted ? Word{1} : kMismatched);
+    }
+    meet();
+    // Nobody says more before this thread has come to the next meeting.
+    const Word failed = env_.load_attached(&meeting_->failed);
+    if (failed >= kMismatched) return Verdict::kMismatch;
+    return failed != 0 ? Verdict::kAborted : Verdict::kReady;
+  }
+
  private:
+  static constexpr Word kMismatched = 256;
+
   Word* box() { return &meeting_->box[broadcasts_ % 2]; }
   void meet() {
     const Location arrived = env_.machine.locate(&meeting_->arrived);

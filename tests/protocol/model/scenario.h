@@ -25,6 +25,7 @@ struct Scenario {
   std::uint32_t threads = 1;        // of the first group of rank 0; all other groups have one
   std::uint32_t parts = 1;          // groups of rank 0
   bool in_line = false;             // payload in the signal line where mapped
+  bool in_place = false;            // the output is the input
   bool user_buffer = false;         // members read the user's buffer; it is rewritten for every operation
   bool stages_own = false;          // the staged form differs from the input
   bool sleeps = false;

@@ -173,15 +173,16 @@ void World::lay_out_private(std::uint32_t rank) {
   words(reinterpret_cast<unsigned char*>(mine.outcome), agents * sizeof(Word), Use::kWriteOnly, kNeverFreed,
         who + ".outcome");
   const std::uint64_t all = scenario_.operations * operation_bytes();
-  mine.output = take(all);
-  words(mine.output, all, Use::kWriteOnly, kNeverFreed, who + ".output");
   mine.input = take(all);
+  mine.output = scenario_.in_place ? mine.input : take(all);
+  if (!scenario_.in_place) words(mine.output, all, Use::kWriteOnly, kNeverFreed, who + ".output");
   if (scenario_.user_buffer) {
     words(mine.input, operation_bytes(), Use::kShared, kNeverFreed, who + ".input");
     return;
   }
   for (std::uint64_t i = 0; i < scenario_.operations * scenario_.words; ++i) {
-    memory_.add(mine.input + i * sizeof(Word), contribution(rank, 0, i), Use::kConstant, kNeverFreed,
+    memory_.add(mine.input + i * sizeof(Word), contribution(rank, 0, i),
+                scenario_.in_place ? used_by(several) : Use::kConstant, kNeverFreed,
                 who + ".input[" + text(i) + "]");
   }
 }
@@ -208,7 +209,6 @@ void World::link(std::uint32_t rank) {
   }
   mine.lane = {rank,
                scenario_.ranks,
-               parts_of(rank),
                scenario_.striped_words * sizeof(Word),
                all_mapped,
                scenario_.tagged && !all_mapped,
