@@ -101,42 +101,47 @@ class OneShot {
 
   RCN_HD bool closing() const { return done_ == exchange_.bytes && exchange_.bytes != 0; }
 
+  // What the round in progress moves. Made when it is looked at: threads of a device have few registers to
+  // keep it in.
+  RCN_HD Piece piece() const {
+    const std::uint64_t left = exchange_.bytes - done_;
+    return Piece{static_cast<const unsigned char*>(exchange_.input) + done_,
+                 static_cast<unsigned char*>(exchange_.output) + done_,
+                 left < exchange_.piece_bytes ? left : exchange_.piece_bytes,
+                 exchange_.tag,
+                 exchange_.in_line && !closing(),
+                 exchange_.puts_from_input};
+  }
+
   RCN_HD void begin_round() {
     ++epoch_;
     wait_ = WaitState{group_.id()};
-    const std::uint64_t left = exchange_.bytes - done_;
-    piece_ = Piece{static_cast<const unsigned char*>(exchange_.input) + done_,
-                   static_cast<unsigned char*>(exchange_.output) + done_,
-                   left < exchange_.piece_bytes ? left : exchange_.piece_bytes,
-                   exchange_.tag,
-                   exchange_.in_line && !closing(),
-                   exchange_.puts_from_input};
+    const Piece piece = this->piece();
     const bool read_in_place = exchange_.closing_round;
     // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own.
     const bool unread =
-        exchange_.puts_from_input || (piece_.in_line && lane_.all_mapped && !Combiner::kStagesOwn);
-    if (piece_.bytes != 0 && !read_in_place && !unread) stage_part();
+        exchange_.puts_from_input || (piece.in_line && lane_.all_mapped && !Combiner::kStagesOwn);
+    if (piece.bytes != 0 && !read_in_place && !unread) stage_part(piece);
     if (!all_staged()) return;
-    publish(env_, group_, lane_, epoch_, piece_);
+    publish(env_, group_, lane_, epoch_, piece);
     if (group_.id() != 0) return;
-    if (lane_.tags_slots) env_.store_relaxed(slot_tag(lane_.send[parity_of<Env>(epoch_)]), piece_.tag);
-    port_.post(lane_, epoch_, piece_);
+    if (lane_.tags_slots) env_.store_relaxed(slot_tag(lane_.send[parity_of<Env>(epoch_)]), piece.tag);
+    port_.post(lane_, epoch_, piece);
   }
 
   RCN_HD bool all_staged() {
     if constexpr (Env::kMutation == Mutation::kOneStageCounter ||
                   Env::kMutation == Mutation::kSharedCounter)
-      return last_to_arrive(env_, group_, part_.count, lane_.staged);
-    return last_to_arrive(env_, group_, part_.count, lane_.staged + epoch_ % kParities);
+      return last_to_arrive(env_, group_, lane_, part_, lane_.staged, epoch_);
+    return last_to_arrive(env_, group_, lane_, part_, lane_.staged + epoch_ % kParities,
+                          staging_round(epoch_));
   }
 
-  RCN_HD void stage_part() {
+  RCN_HD void stage_part(const Piece& piece) {
     std::uint64_t begin, end;
-    range_of(part_.index, part_.count, 0, piece_.bytes, begin, end);
-    unsigned char* const slot = lane_.send[parity_of<Env>(epoch_)];
-    combiner_.stage(env_, group_, slot + begin, static_cast<const unsigned char*>(piece_.input) + begin,
-                    end - begin);
-    if constexpr (Combiner::kStagesOwn) piece_.input = slot;
+    share_of(part_, piece.bytes, begin, end);
+    combiner_.stage(env_, group_, lane_.send[parity_of<Env>(epoch_)] + begin,
+                    static_cast<const unsigned char*>(piece.input) + begin, end - begin);
   }
 
   // Each thread waits for its share of the members. The verdict is the worst, and uniform before any other
@@ -145,7 +150,7 @@ class OneShot {
   RCN_HD Verdict wait(Patience patience) {
     Verdict verdict;
     do {
-      verdict = poll(env_, lane_, epoch_, piece_, wait_, group_.size());
+      verdict = poll(env_, lane_, epoch_, piece(), wait_, group_.size());
     } while (verdict != Verdict::kReady && patience(verdict));
     verdict = group_.worst(verdict);
     if constexpr (Env::kMutation == Mutation::kAdvanceOnAbort) {
@@ -167,22 +172,26 @@ class OneShot {
     return group_.worst(verdict);
   }
 
+  RCN_HD void combine_part(Piece piece) {
+    // What staging has changed is read back from the slot.
+    if constexpr (Combiner::kStagesOwn) piece.input = lane_.send[parity_of<Env>(epoch_)];
+    std::uint64_t begin, end;
+    share_of(part_, piece.bytes, begin, end);
+    if (begin == end) return;
+    combiner_.combine(group_, piece, begin, end, [this, &piece](std::uint32_t rank) {
+      return payload_of<Env>(lane_, epoch_, rank, piece);
+    });
+  }
+
   RCN_HD void finish_round() {
-    if (piece_.bytes != 0) {
-      std::uint64_t begin, end;
-      range_of(part_.index, part_.count, 0, piece_.bytes, begin, end);
-      if (begin < end) {
-        combiner_.combine(group_, piece_, begin, end, [this](std::uint32_t rank) {
-          return payload_of<Env>(lane_, epoch_, rank, piece_);
-        });
-      }
-    }
+    const Piece piece = this->piece();
+    if (piece.bytes != 0) combine_part(piece);
     ArrivalCounter* counter = lane_.finished;
     if constexpr (Env::kMutation == Mutation::kSharedCounter) counter = lane_.staged;
-    if (last_to_arrive(env_, group_, part_.count, counter) && group_.id() == 0)
+    if (last_to_arrive(env_, group_, lane_, part_, counter, epoch_) && group_.id() == 0)
       advance(env_, lane_, epoch_);
     const bool was_closing = closing();
-    done_ += piece_.bytes;
+    done_ += piece.bytes;
     bool close = exchange_.closing_round && closing() && !was_closing;
     if constexpr (Env::kMutation == Mutation::kNoClosingRound) close = false;
     phase_ = done_ < exchange_.bytes || close ? Phase::kBegin : Phase::kDrain;
@@ -197,7 +206,6 @@ class OneShot {
   const Part part_;
   Phase phase_ = Phase::kBegin;
   WaitState wait_;
-  Piece piece_{};
   std::uint64_t epoch_;
   std::uint64_t done_ = 0;
 };

@@ -132,7 +132,7 @@ __global__ void one_shot(const protocol::Lane* lane, protocol::DoorbellRing* rin
   BlockGroup group(&box);
   DoorbellPort port{env, *ring};
   FloatSum combiner{lane->ranks};
-  DeviceOneShot shot(env, group, *lane, port, combiner, {blockIdx.x, gridDim.x}, *exchange);
+  DeviceOneShot shot(env, group, *lane, port, combiner, protocol::part_of(blockIdx.x, gridDim.x), *exchange);
   Verdict verdict;
   while ((verdict = shot.step()) == Verdict::kPending) {
   }

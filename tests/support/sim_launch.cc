@@ -43,7 +43,7 @@ Verdict run_thread(const CallLaunch& call, MeetingPlace& place, std::uint32_t pa
   ThreadGroup group(place, thread, threads);
   HostCombiner<kScaled> combiner(work);
   protocol::DeviceCall<SimEnv, ThreadGroup, HostCombiner<kScaled>> device_call(
-      env, group, *call.lane, combiner, {part, call.groups}, call.exchange);
+      env, group, *call.lane, combiner, protocol::part_of(part, call.groups), call.exchange);
   return device_call.run();
 }
 

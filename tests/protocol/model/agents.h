@@ -169,7 +169,7 @@ class RankThread final : public Program {
                                       world_.tag(rank_, operation),   world_.scenario().in_line,
                                       world_.scenario().user_buffer};
     protocol::OneShot<ModelEnv, Group<ModelEnv>, Port<ModelEnv>, Combiner<ModelEnv, kChanges>> shot(
-        env, group, mine.lane, port, combiner, {part_, world_.parts_of(rank_)}, exchange);
+        env, group, mine.lane, port, combiner, protocol::part_of(part_, world_.parts_of(rank_)), exchange);
     const protocol::Verdict verdict = drive(env, shot);
     // Aborted while it drained, it has completed its rounds.
     const bool completed = verdict == protocol::Verdict::kReady || shot.draining();
