@@ -30,9 +30,11 @@ namespace rocenante::reduce {
 inline constexpr std::uint32_t kPackBytes = 16;
 inline constexpr std::uint64_t kMostPieceBytes = std::uint64_t{1} << 31;
 
-struct alignas(kPackBytes) Pack {
-  std::uint32_t words[4];
+template <std::uint32_t kBytes>
+struct alignas(kBytes) PackOf {
+  std::uint32_t words[kBytes / 4];
 };
+using Pack = PackOf<kPackBytes>;
 
 // On the CPU: what is read and written here is ordered by signals and barriers.
 struct PlainMemory {
@@ -96,13 +98,14 @@ ROCENANTE_HOST_DEVICE inline Pack load_anywhere(const unsigned char* from, std::
   return pack;
 }
 
-template <class Memory>
-ROCENANTE_HOST_DEVICE inline void store_anywhere(unsigned char* to, Pack pack, std::uint32_t bytes) {
-  if (bytes >= kPackBytes && is_aligned(to, kPackBytes)) return Memory::template store<Pack>(to, pack);
+template <class Memory, std::uint32_t kBytes>
+ROCENANTE_HOST_DEVICE inline void store_anywhere(unsigned char* to, PackOf<kBytes> pack,
+                                                 std::uint32_t bytes) {
+  if (bytes >= kBytes && is_aligned(to, kBytes)) return Memory::template store<PackOf<kBytes>>(to, pack);
   ROCENANTE_KEEP_LOOP
-  for (std::uint32_t at = 0; at < kPackBytes && at < bytes; at += 4) {
+  for (std::uint32_t at = 0; at < kBytes && at < bytes; at += 4) {
     store_word<Memory>(to + at, pack.words[0], bytes - at);
-    pack = {{pack.words[1], pack.words[2], pack.words[3], 0}};
+    for (std::uint32_t i = 1; i < kBytes / 4; ++i) pack.words[i - 1] = pack.words[i];
   }
 }
 
@@ -116,27 +119,26 @@ ROCENANTE_HOST_DEVICE inline void copy_packs(unsigned char* to, const unsigned c
 }
 
 // The values of a pack, as accumulators.
-template <class Codec>
+template <class Codec, std::uint32_t kBytes>
 struct Values {
-  static constexpr std::uint32_t kCount = kPackBytes / Codec::kSize;
+  static constexpr std::uint32_t kCount = kBytes / Codec::kSize;
   typename Codec::Acc at[kCount];
 };
 
-template <class Codec>
-ROCENANTE_HOST_DEVICE inline Values<Codec> unpack(const Codec& codec, const Pack& pack) {
+template <class Codec, std::uint32_t kBytes>
+ROCENANTE_HOST_DEVICE inline Values<Codec, kBytes> unpack(const Codec& codec, const PackOf<kBytes>& pack) {
   const auto* const bytes = reinterpret_cast<const unsigned char*>(&pack);
-  Values<Codec> values;
-  for (std::uint32_t i = 0; i < Values<Codec>::kCount; ++i)
-    values.at[i] = codec.load(bytes + i * Codec::kSize);
+  Values<Codec, kBytes> values;
+  for (std::uint32_t i = 0; i < values.kCount; ++i) values.at[i] = codec.load(bytes + i * Codec::kSize);
   return values;
 }
 
-template <class Codec>
-ROCENANTE_HOST_DEVICE inline Pack pack_up(const Codec& codec, const Values<Codec>& values) {
-  Pack pack;
+template <class Codec, std::uint32_t kBytes>
+ROCENANTE_HOST_DEVICE inline PackOf<kBytes> pack_up(const Codec& codec,
+                                                    const Values<Codec, kBytes>& values) {
+  PackOf<kBytes> pack;
   auto* const bytes = reinterpret_cast<unsigned char*>(&pack);
-  for (std::uint32_t i = 0; i < Values<Codec>::kCount; ++i)
-    codec.store(bytes + i * Codec::kSize, values.at[i]);
+  for (std::uint32_t i = 0; i < values.kCount; ++i) codec.store(bytes + i * Codec::kSize, values.at[i]);
   return pack;
 }
 
@@ -155,7 +157,6 @@ struct Each {
 struct DeviceReduction {
   std::uint64_t scalar = 0;  // pre-multiplied sum: one element, in the first bytes
   std::uint64_t flip = 0;    // order codecs: see device_formats.h
-  std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
 };
 
@@ -165,11 +166,16 @@ class DeviceCombiner {
  public:
   using Codec = typename Spec::Codec;
   using Acc = typename Codec::Acc;
-  static constexpr bool kStagesOwn = Spec::kScales;
 
   // `sources`: scratch that the threads of the group share, [ranks].
   ROCENANTE_HOST_DEVICE DeviceCombiner(const DeviceReduction& reduction, const unsigned char** sources)
       : reduction_(reduction), codec_(reduction.flip), sources_(sources) {}
+
+  // A contribution that is not aligned or does not end with a pack is read from the slot as well, where it
+  // is and does: then one way of reading serves for all ranks.
+  ROCENANTE_HOST_DEVICE bool reads_slot(const protocol::Piece& piece) const {
+    return Spec::kScales || !is_aligned(piece.input, kPackBytes) || piece.bytes % kPackBytes != 0;
+  }
 
   template <class Env, class Group>
   ROCENANTE_HOST_DEVICE void stage(Env&, const Group& group, unsigned char* to, const unsigned char* from,
@@ -196,13 +202,11 @@ class DeviceCombiner {
     for (std::uint32_t rank = group.id(); rank < ranks(); rank += group.size())
       sources_[rank] = source(rank) + begin;
     group.sync();
-    const auto* const own = static_cast<const unsigned char*>(piece.input) + begin;
     auto* const output = static_cast<unsigned char*>(piece.output) + begin;
     const auto bytes = static_cast<std::uint32_t>(end - begin);
-    for (std::uint32_t at = group.id() * kPackBytes; at < bytes; at += group.size() * kPackBytes) {
-      const Pack mine = load_anywhere<Memory>(own + at, bytes - at);
+    for (std::uint32_t at = group.id() * kReadBytes; at < bytes; at += group.size() * kReadBytes) {
       const auto pack_of = [&](std::uint32_t rank) {
-        return rank == reduction_.rank ? mine : Memory::template load<Pack>(sources_[rank] + at);
+        return Memory::template load<PackOf<kReadBytes>>(sources_[rank] + at);
       };
       store_anywhere<Memory>(output + at, pack_up(codec_, finish(tree(pack_of))), bytes - at);
     }
@@ -210,12 +214,16 @@ class DeviceCombiner {
 
  private:
   using Op = Each<typename Spec::Op>;
-  using Row = Values<Codec>;
-  static constexpr std::uint32_t kStagedAtOnce = 4;
+  // Packs of so many ranks are on their way at once: of eight where there are eight, which the registers of
+  // a latency kernel hold if they are half as large.
+  static constexpr std::uint32_t kReadAtOnce = kRanks == 8 ? 8 : 4;
+  static constexpr std::uint32_t kReadBytes = kRanks == 8 ? 8 : kPackBytes;
+  static constexpr std::uint32_t kStagedAtOnce = 2;
+  using Row = Values<Codec, kReadBytes>;
 
   ROCENANTE_HOST_DEVICE void store_staged(unsigned char* to, const Pack& pack) const {
     if constexpr (Spec::kScales) {
-      Row values = unpack(codec_, pack);
+      Values<Codec, kPackBytes> values = unpack(codec_, pack);
       const Acc factor = codec_.load(&reduction_.scalar);
       for (Acc& value : values.at) value = Prod::apply(value, factor);
       Memory::template store<Pack>(to, pack_up(codec_, values));
@@ -233,8 +241,8 @@ class DeviceCombiner {
 
   ROCENANTE_HOST_DEVICE std::uint32_t ranks() const { return kRanks != 0 ? kRanks : reduction_.ranks; }
 
-  template <class PackOf>
-  ROCENANTE_HOST_DEVICE Row tree(const PackOf& pack_of) const {
+  template <class Load>
+  ROCENANTE_HOST_DEVICE Row tree(const Load& pack_of) const {
     if constexpr (kRanks != 0) {
       return block<kRanks>(pack_of, 0);
     } else {
@@ -242,23 +250,22 @@ class DeviceCombiner {
     }
   }
 
-  // The aligned block of kCount ranks, a power of two, from `first` on. The packs of up to four are on
-  // their way at once.
-  template <std::uint32_t kCount, class PackOf>
-  ROCENANTE_HOST_DEVICE Row block(const PackOf& pack_of, std::uint32_t first) const {
-    if constexpr (kCount > 4) {
+  // The aligned block of kCount ranks, a power of two, from `first` on.
+  template <std::uint32_t kCount, class Load>
+  ROCENANTE_HOST_DEVICE Row block(const Load& pack_of, std::uint32_t first) const {
+    if constexpr (kCount > kReadAtOnce) {
       const Row left = block<kCount / 2>(pack_of, first);
       return Op::apply(left, block<kCount / 2>(pack_of, first + kCount / 2));
     } else {
-      Pack packs[kCount];
+      PackOf<kReadBytes> packs[kCount];
       for (std::uint32_t i = 0; i < kCount; ++i) packs[i] = pack_of(first + i);
       return combine_block<Op, kCount>([&](std::uint32_t i) { return unpack(codec_, packs[i]); }, 0);
     }
   }
 
   // `count` ranks from `first` on, 1 to kMany - 1: blocks of falling size, folded from the right.
-  template <class PackOf>
-  ROCENANTE_HOST_DEVICE Row few(const PackOf& pack_of, std::uint32_t first, std::uint32_t count) const {
+  template <class Load>
+  ROCENANTE_HOST_DEVICE Row few(const Load& pack_of, std::uint32_t first, std::uint32_t count) const {
     Row four{}, two{}, value{};
     if (count & 4) four = block<4>(pack_of, first);
     if (count & 2) two = block<2>(pack_of, first + (count & 4));
@@ -269,8 +276,8 @@ class DeviceCombiner {
   }
 
   // The tree read from the left, as in tree.h, with blocks of kMany ranks.
-  template <class PackOf>
-  ROCENANTE_HOST_DEVICE Row many(const PackOf& pack_of) const {
+  template <class Load>
+  ROCENANTE_HOST_DEVICE Row many(const Load& pack_of) const {
     Row open[kTreeLevels];
     std::uint32_t depth = 0;
     std::uint32_t rank = 0;

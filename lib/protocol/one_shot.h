@@ -9,8 +9,8 @@
 //              drained(): true once the NIC has read all own puts
 //   Combiner   what the threads of a group do together: stage(env, group, to, from, bytes) writes the
 //   staged
-//              form of the contribution; kStagesOwn: the own contribution is read back from the slot;
-//              combine(group, piece, begin, end, source) writes [begin, end) of piece.output from
+//              form of the contribution; reads_slot(piece): whether the own contribution is read back from
+//              the slot; combine(group, piece, begin, end, source) writes [begin, end) of piece.output from
 //              source(rank), where that rank's bytes of the piece begin
 #pragma once
 
@@ -29,10 +29,12 @@ struct Exchange {
   std::uint64_t tag;
   bool in_line;  // `bytes` fit a signal line and every rank agreed to put them there
   // Members read `input` itself, so the call ends only when all have said that they are done. A mapped
-  // member reads from the start of the buffer: then one piece. Never in place, never with kStagesOwn.
+  // member reads from the start of the buffer: then one piece. Never in place, never by a combiner
+  // that reads its slot.
   bool closing_round;
   // Puts read `input` itself and are done when the port has drained; nobody maps our slots. Of no concern
-  // to the members. Never in place, never with kStagesOwn.
+  // to the members. Never in place, never by a combiner
+  // that reads its slot.
   bool puts_from_input = false;
 };
 
@@ -120,7 +122,7 @@ class OneShot {
     const bool read_in_place = exchange_.closing_round;
     // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own.
     const bool unread =
-        exchange_.puts_from_input || (piece.in_line && lane_.all_mapped && !Combiner::kStagesOwn);
+        exchange_.puts_from_input || (piece.in_line && lane_.all_mapped && !combiner_.reads_slot(piece));
     if (piece.bytes != 0 && !read_in_place && !unread) stage_part(piece);
     if (!all_staged()) return;
     publish(env_, group_, lane_, epoch_, piece);
@@ -173,8 +175,7 @@ class OneShot {
   }
 
   RCN_HD void combine_part(Piece piece) {
-    // What staging has changed is read back from the slot.
-    if constexpr (Combiner::kStagesOwn) piece.input = lane_.send[parity_of<Env>(epoch_)];
+    if (combiner_.reads_slot(piece)) piece.input = lane_.send[parity_of<Env>(epoch_)];
     std::uint64_t begin, end;
     share_of(part_, piece.bytes, begin, end);
     if (begin == end) return;

@@ -41,9 +41,7 @@ __device__ inline void run_call(const KernelArguments& call) {
 
   DeviceEnv env;
   BlockGroup group;
-  DeviceReduction reduction = call.reduction;
-  reduction.rank = lane.lane.rank;
-  DeviceCombiner<Spec, kRanks, GlobalMemory> combiner(reduction, sources);
+  DeviceCombiner<Spec, kRanks, GlobalMemory> combiner(call.reduction, sources);
   protocol::DeviceCall<DeviceEnv, BlockGroup, DeviceCombiner<Spec, kRanks, GlobalMemory>> device_call(
       env, group, lane, combiner, protocol::Part{blockIdx.x, call.shift}, call.exchange);
   device_call.run();

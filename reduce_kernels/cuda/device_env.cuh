@@ -27,6 +27,13 @@ struct GlobalMemory {
                    : "l"(global(from))
                    : "memory");
       return pack;
+    } else if constexpr (sizeof(T) == 8) {
+      T pack;
+      asm volatile("ld.relaxed.sys.global.v2.u32 {%0, %1}, [%2];"
+                   : "=r"(pack.words[0]), "=r"(pack.words[1])
+                   : "l"(global(from))
+                   : "memory");
+      return pack;
     } else if constexpr (sizeof(T) == 4) {
       std::uint32_t value;
       asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(global(from)) : "memory");
@@ -48,6 +55,10 @@ struct GlobalMemory {
     if constexpr (sizeof(T) == sizeof(Pack)) {
       asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global(to)), "r"(value.words[0]),
                    "r"(value.words[1]), "r"(value.words[2]), "r"(value.words[3])
+                   : "memory");
+    } else if constexpr (sizeof(T) == 8) {
+      asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(global(to)), "r"(value.words[0]),
+                   "r"(value.words[1])
                    : "memory");
     } else {
       *reinterpret_cast<T*>(to) = value;

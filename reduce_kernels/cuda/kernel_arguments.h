@@ -15,7 +15,7 @@ inline constexpr std::uint32_t kMostThreads = 512;
 struct KernelArguments {
   const protocol::DeviceLane* lane;  // device address
   protocol::Exchange exchange;
-  DeviceReduction reduction;  // the rank is the lane's
+  DeviceReduction reduction;
   std::uint32_t shift;        // log2 of the number of groups
 };
 

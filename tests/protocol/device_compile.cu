@@ -99,7 +99,7 @@ struct DoorbellPort {
 };
 
 struct FloatSum {
-  static constexpr bool kStagesOwn = false;
+  static constexpr bool reads_slot(const protocol::Piece&) { return false; }
   std::uint32_t ranks;
 
   __device__ void stage(DeviceEnv&, const BlockGroup& group, unsigned char* to, const unsigned char* from,

@@ -168,7 +168,7 @@ class ThreadPort {
 template <class T>
 class SumCombiner {
  public:
-  static constexpr bool kStagesOwn = false;
+  static constexpr bool reads_slot(const protocol::Piece&) { return false; }
 
   explicit SumCombiner(std::uint32_t ranks) : ranks_(ranks) {}
 

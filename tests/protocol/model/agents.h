@@ -68,7 +68,7 @@ class Port {
 template <class ModelEnv, bool kChanges>
 class Combiner {
  public:
-  static constexpr bool kStagesOwn = kChanges;
+  static constexpr bool reads_slot(const protocol::Piece&) { return kChanges; }
 
   Combiner(ModelEnv& env, World& world, std::uint32_t rank, std::uint32_t operation)
       : env_(env), world_(world), rank_(rank), operation_(operation) {}
