@@ -215,9 +215,11 @@ class DeviceCombiner {
  private:
   using Op = Each<typename Spec::Op>;
   // Packs of so many ranks are on their way at once: of eight where there are eight, which the registers of
-  // a latency kernel hold if they are half as large.
+  // a latency kernel hold if they are half as large. So are those of small types where the number of ranks
+  // is not known: there may be three accumulators of each value.
   static constexpr std::uint32_t kReadAtOnce = kRanks == 8 ? 8 : 4;
-  static constexpr std::uint32_t kReadBytes = kRanks == 8 ? 8 : kPackBytes;
+  static constexpr std::uint32_t kReadBytes =
+      kRanks == 8 || (kRanks == 0 && Codec::kSize < 4) ? kPackBytes / 2 : kPackBytes;
   static constexpr std::uint32_t kStagedAtOnce = 2;
   using Row = Values<Codec, kReadBytes>;
 
@@ -278,7 +280,7 @@ class DeviceCombiner {
   // The tree read from the left, as in tree.h, with blocks of kMany ranks.
   template <class Load>
   ROCENANTE_HOST_DEVICE Row many(const Load& pack_of) const {
-    Row open[kTreeLevels];
+    Row open[kLevels];
     std::uint32_t depth = 0;
     std::uint32_t rank = 0;
     for (; rank + kMany <= reduction_.ranks; rank += kMany) {
@@ -293,6 +295,7 @@ class DeviceCombiner {
   }
 
   static constexpr std::uint32_t kMany = 8;
+  static constexpr std::uint32_t kLevels = kTreeLevels - 3;  // what blocks of kMany leave
 
   const DeviceReduction reduction_;
   const Codec codec_;

@@ -102,60 +102,60 @@ using Word8 = Integer<std::uint8_t>;
 using Word32 = Integer<std::uint32_t>;
 using Word64 = Integer<std::uint64_t>;
 
-// X(name, what it computes), by family: each is compiled by itself.
-#define ROCENANTE_FLOAT_KERNELS(X) \
-  X(sum_f32, SumOf<Float32>)       \
-  X(sum_f64, SumOf<Float64>)       \
-  X(prod_f32, ProdOf<Float32>)     \
-  X(prod_f64, ProdOf<Float64>)     \
-  X(avg_f32, Average<Float32>)     \
-  X(avg_f64, Average<Float64>)     \
-  X(scaled_f32, Scaled<Float32>)   \
-  X(scaled_f64, Scaled<Float64>)
-#define ROCENANTE_HALF_KERNELS(X) \
-  X(sum_f16, SumOf<Float16>)      \
-  X(sum_bf16, SumOf<Bfloat16>)    \
-  X(prod_f16, ProdOf<Float16>)    \
-  X(prod_bf16, ProdOf<Bfloat16>)  \
-  X(avg_f16, Average<Float16>)    \
-  X(avg_bf16, Average<Bfloat16>)  \
-  X(scaled_f16, Scaled<Float16>)  \
-  X(scaled_bf16, Scaled<Bfloat16>)
-#define ROCENANTE_FP8_KERNELS(X)     \
-  X(sum_e4m3, SumOf<Float8e4m3>)     \
-  X(sum_e5m2, SumOf<Float8e5m2>)     \
-  X(prod_e4m3, ProdOf<Float8e4m3>)   \
-  X(prod_e5m2, ProdOf<Float8e5m2>)   \
-  X(avg_e4m3, Average<Float8e4m3>)   \
-  X(avg_e5m2, Average<Float8e5m2>)   \
-  X(scaled_e4m3, Scaled<Float8e4m3>) \
-  X(scaled_e5m2, Scaled<Float8e5m2>)
-#define ROCENANTE_INTEGER_KERNELS(X)         \
-  X(sum_8, SumOf<Word8>)                     \
-  X(sum_32, SumOf<Word32>)                   \
-  X(sum_64, SumOf<Word64>)                   \
-  X(prod_8, ProdOf<Word8>)                   \
-  X(prod_32, ProdOf<Word32>)                 \
-  X(prod_64, ProdOf<Word64>)                 \
-  X(avg_i8, Average<Integer<std::int8_t>>)   \
-  X(avg_u8, Average<Word8>)                  \
-  X(avg_i32, Average<Integer<std::int32_t>>) \
-  X(avg_u32, Average<Word32>)                \
-  X(avg_i64, Average<Integer<std::int64_t>>) \
-  X(avg_u64, Average<Word64>)                \
-  X(scaled_8, Scaled<Word8>)                 \
-  X(scaled_32, Scaled<Word32>)               \
-  X(scaled_64, Scaled<Word64>)
-#define ROCENANTE_ORDER_KERNELS(X)             \
-  X(order_8, MaxOf<IntegerKey<std::int8_t>>)   \
-  X(order_32, MaxOf<IntegerKey<std::int32_t>>) \
-  X(order_64, MaxOf<IntegerKey<std::int64_t>>) \
-  X(order_f16, MaxOf<Float16Key>)              \
-  X(order_bf16, MaxOf<Bfloat16Key>)            \
-  X(order_f32, MaxOf<Float32Key>)              \
-  X(order_f64, MaxOf<Float64Key>)              \
-  X(order_e4m3, MaxOf<Float8e4m3Key>)          \
-  X(order_e5m2, MaxOf<Float8e5m2Key>)
+// X(family, name, what it computes): for any number of ranks. Each family is compiled by itself.
+#define ROCENANTE_FLOAT_KERNELS(X)      \
+  X(float, sum_f32, SumOf<Float32>)     \
+  X(float, sum_f64, SumOf<Float64>)     \
+  X(float, prod_f32, ProdOf<Float32>)   \
+  X(float, prod_f64, ProdOf<Float64>)   \
+  X(float, avg_f32, Average<Float32>)   \
+  X(float, avg_f64, Average<Float64>)   \
+  X(float, scaled_f32, Scaled<Float32>) \
+  X(float, scaled_f64, Scaled<Float64>)
+#define ROCENANTE_HALF_KERNELS(X)      \
+  X(half, sum_f16, SumOf<Float16>)     \
+  X(half, sum_bf16, SumOf<Bfloat16>)   \
+  X(half, prod_f16, ProdOf<Float16>)   \
+  X(half, prod_bf16, ProdOf<Bfloat16>) \
+  X(half, avg_f16, Average<Float16>)   \
+  X(half, avg_bf16, Average<Bfloat16>) \
+  X(half, scaled_f16, Scaled<Float16>) \
+  X(half, scaled_bf16, Scaled<Bfloat16>)
+#define ROCENANTE_FP8_KERNELS(X)          \
+  X(fp8, sum_e4m3, SumOf<Float8e4m3>)     \
+  X(fp8, sum_e5m2, SumOf<Float8e5m2>)     \
+  X(fp8, prod_e4m3, ProdOf<Float8e4m3>)   \
+  X(fp8, prod_e5m2, ProdOf<Float8e5m2>)   \
+  X(fp8, avg_e4m3, Average<Float8e4m3>)   \
+  X(fp8, avg_e5m2, Average<Float8e5m2>)   \
+  X(fp8, scaled_e4m3, Scaled<Float8e4m3>) \
+  X(fp8, scaled_e5m2, Scaled<Float8e5m2>)
+#define ROCENANTE_INTEGER_KERNELS(X)                   \
+  X(integer, sum_8, SumOf<Word8>)                      \
+  X(integer, sum_32, SumOf<Word32>)                    \
+  X(integer, sum_64, SumOf<Word64>)                    \
+  X(integer, prod_8, ProdOf<Word8>)                    \
+  X(integer, prod_32, ProdOf<Word32>)                  \
+  X(integer, prod_64, ProdOf<Word64>)                  \
+  X(integer, scaled_8, Scaled<Word8>)                  \
+  X(integer, scaled_32, Scaled<Word32>)                \
+  X(integer, scaled_64, Scaled<Word64>)                \
+  X(integer, avg_i8, Average<Integer<std::int8_t>>)    \
+  X(integer, avg_u8, Average<Integer<std::uint8_t>>)   \
+  X(integer, avg_i32, Average<Integer<std::int32_t>>)  \
+  X(integer, avg_u32, Average<Integer<std::uint32_t>>) \
+  X(integer, avg_i64, Average<Integer<std::int64_t>>)  \
+  X(integer, avg_u64, Average<Integer<std::uint64_t>>)
+#define ROCENANTE_ORDER_KERNELS(X)                    \
+  X(order, order_8, MaxOf<IntegerKey<std::int8_t>>)   \
+  X(order, order_32, MaxOf<IntegerKey<std::int32_t>>) \
+  X(order, order_64, MaxOf<IntegerKey<std::int64_t>>) \
+  X(order, order_f16, MaxOf<Float16Key>)              \
+  X(order, order_bf16, MaxOf<Bfloat16Key>)            \
+  X(order, order_f32, MaxOf<Float32Key>)              \
+  X(order, order_f64, MaxOf<Float64Key>)              \
+  X(order, order_e4m3, MaxOf<Float8e4m3Key>)          \
+  X(order, order_e5m2, MaxOf<Float8e5m2Key>)
 #define ROCENANTE_DEVICE_KERNELS(X) \
   ROCENANTE_FLOAT_KERNELS(X)        \
   ROCENANTE_HALF_KERNELS(X)         \
@@ -163,21 +163,28 @@ using Word64 = Integer<std::uint64_t>;
   ROCENANTE_INTEGER_KERNELS(X)      \
   ROCENANTE_ORDER_KERNELS(X)
 
-// The sums that engines wait for are there for some numbers of ranks as well: X(name, ranks, what it
-// computes).
-#define ROCENANTE_FOR_LATENCY_RANKS(X, name, spec) \
-  X(name, 2, spec)                                 \
-  X(name, 4, spec)                                 \
-  X(name, 8, spec)
-#define ROCENANTE_LATENCY_KERNELS(X)                      \
-  ROCENANTE_FOR_LATENCY_RANKS(X, sum_f32, SumOf<Float32>) \
-  ROCENANTE_FOR_LATENCY_RANKS(X, sum_f16, SumOf<Float16>) \
-  ROCENANTE_FOR_LATENCY_RANKS(X, sum_bf16, SumOf<Bfloat16>)
+// X(family, name, number of ranks, what it computes): the sums that engines wait for, once more for the
+// numbers of ranks that they run on.
+#define ROCENANTE_FLOAT_LATENCY_KERNELS(X) \
+  X(float, sum_f32, 2, SumOf<Float32>)     \
+  X(float, sum_f32, 4, SumOf<Float32>)     \
+  X(float, sum_f32, 8, SumOf<Float32>)
+#define ROCENANTE_HALF_LATENCY_KERNELS(X) \
+  X(half, sum_f16, 2, SumOf<Float16>)     \
+  X(half, sum_f16, 4, SumOf<Float16>)     \
+  X(half, sum_f16, 8, SumOf<Float16>)     \
+  X(half, sum_bf16, 2, SumOf<Bfloat16>)   \
+  X(half, sum_bf16, 4, SumOf<Bfloat16>)   \
+  X(half, sum_bf16, 8, SumOf<Bfloat16>)
+#define ROCENANTE_LATENCY_KERNELS(X) \
+  ROCENANTE_FLOAT_LATENCY_KERNELS(X) \
+  ROCENANTE_HALF_LATENCY_KERNELS(X)
 
 enum class KernelId : std::uint8_t {
-#define ROCENANTE_X(name, spec) name,
+#define ROCENANTE_X(family, name, spec) name,
   ROCENANTE_DEVICE_KERNELS(ROCENANTE_X)
 #undef ROCENANTE_X
+      kCount
 };
 
 struct KernelChoice {

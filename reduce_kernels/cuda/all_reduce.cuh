@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernels: DeviceCall by the threads of each CTA, over one Combiner. Each family of types is a file that
-// includes this and says ROCENANTE_DEFINE_KERNELS.
+// includes this and defines those of its list.
 #pragma once
 
 #include <cstddef>
@@ -49,18 +49,13 @@ __device__ inline void run_call(const KernelArguments& call) {
 
 }  // namespace rocenante::reduce
 
-// For any number of ranks.
-#define ROCENANTE_DEFINE_KERNEL(name, spec)                                                                 \
-  extern "C" __global__ void __launch_bounds__(rocenante::reduce::kMostThreads, rocenante::reduce::kOtherCtas) \
-      rocenante_##name(const __grid_constant__ rocenante::reduce::KernelArguments call) {                  \
-    using namespace rocenante::reduce;                                                                     \
-    run_call<spec, 0>(call);                                                                        \
+#define ROCENANTE_KERNEL(name, ranks, ctas, spec)                                                    \
+  extern "C" __global__ void __launch_bounds__(rocenante::reduce::kMostThreads, ctas)                \
+      rocenante_##name(const __grid_constant__ rocenante::reduce::KernelArguments call) {            \
+    using namespace rocenante::reduce;                                                               \
+    run_call<spec, ranks>(call);                                                                     \
   }
-
-#define ROCENANTE_DEFINE_LATENCY_KERNEL(name, ranks, spec)                                               \
-  extern "C" __global__ void __launch_bounds__(rocenante::reduce::kMostThreads,                         \
-                                               rocenante::reduce::kLatencyCtas)                         \
-      rocenante_##name##_##ranks(const __grid_constant__ rocenante::reduce::KernelArguments call) {     \
-    using namespace rocenante::reduce;                                                                  \
-    run_call<spec, ranks>(call);                                                                 \
-  }
+#define ROCENANTE_DEFINE_KERNEL(family, name, spec) \
+  ROCENANTE_KERNEL(name, 0, rocenante::reduce::kOtherCtas, spec)
+#define ROCENANTE_DEFINE_LATENCY_KERNEL(family, name, ranks, spec) \
+  ROCENANTE_KERNEL(name##_##ranks, ranks, rocenante::reduce::kLatencyCtas, spec)

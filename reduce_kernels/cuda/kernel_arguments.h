@@ -16,7 +16,7 @@ struct KernelArguments {
   const protocol::DeviceLane* lane;  // device address
   protocol::Exchange exchange;
   DeviceReduction reduction;
-  std::uint32_t shift;        // log2 of the number of groups
+  std::uint32_t shift;  // log2 of the number of groups
 };
 
 }  // namespace rocenante::reduce
