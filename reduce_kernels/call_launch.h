@@ -20,7 +20,8 @@ struct CallLaunch {
   bool scaled = false;  // pre-multiplied sum by `scalar`
   std::array<unsigned char, 8> scalar{};
   std::uint32_t ranks = 1;
-  std::uint32_t groups = 1;  // a power of two, at most kMostParts; may change from call to call
+  // A power of two, at most kMostParts, 1 for a payload in the signal lines; may change from call to call.
+  std::uint32_t groups = 1;
 };
 
 }  // namespace rocenante

@@ -27,7 +27,9 @@ struct Exchange {
   std::uint64_t bytes;
   std::uint64_t piece_bytes;  // most bytes of one round; a multiple of 16, at most a slot
   std::uint64_t tag;
-  bool in_line;  // `bytes` fit a signal line and every rank agreed to put them there
+  // `bytes` fit a signal line and every rank agreed to put them there. One group: in place, another might
+  // combine over the input before the last has published it.
+  bool in_line;
   // Members read `input` itself, so the call ends only when all have said that they are done. A mapped
   // member reads from the start of the buffer: then one piece. Never in place, never by a combiner
   // that reads its slot.
@@ -115,15 +117,21 @@ class OneShot {
                  exchange_.puts_from_input};
   }
 
+  // Lets the piece's input be what the own contribution is read from, now that it is staged.
+  RCN_HD void take_own(Piece& piece) const {
+    if (combiner_.reads_slot(piece)) piece.input = lane_.send[parity_of<Env>(epoch_)];
+  }
+
   RCN_HD void begin_round() {
     ++epoch_;
     wait_ = WaitState{group_.id()};
-    const Piece piece = this->piece();
+    Piece piece = this->piece();
     const bool read_in_place = exchange_.closing_round;
     // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own.
     const bool unread =
         exchange_.puts_from_input || (piece.in_line && lane_.all_mapped && !combiner_.reads_slot(piece));
     if (piece.bytes != 0 && !read_in_place && !unread) stage_part(piece);
+    take_own(piece);
     if (!all_staged()) return;
     publish(env_, group_, lane_, epoch_, piece);
     if (group_.id() != 0) return;
@@ -175,7 +183,7 @@ class OneShot {
   }
 
   RCN_HD void combine_part(Piece piece) {
-    if (combiner_.reads_slot(piece)) piece.input = lane_.send[parity_of<Env>(epoch_)];
+    take_own(piece);
     std::uint64_t begin, end;
     share_of(part_, piece.bytes, begin, end);
     if (begin == end) return;

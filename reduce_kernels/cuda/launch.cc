@@ -90,6 +90,9 @@ Status check(const CallLaunch& call) {
   if (!std::has_single_bit(call.groups) || call.groups > protocol::kMostParts)
     return make_error(Code::kInvalidArgument, "groups: {}: must be a power of two up to {}", call.groups,
                       protocol::kMostParts);
+  if (call.exchange.in_line && call.groups != 1)
+    return make_error(Code::kInvalidArgument, "groups: {}: must be 1 for a payload in the signal lines",
+                      call.groups);
   if (call.ranks == 0 || call.ranks > kMaxInputs)
     return make_error(Code::kInvalidArgument, "ranks: {}: must be 1 to {}", call.ranks, kMaxInputs);
   if (std::min(call.exchange.bytes, call.exchange.piece_bytes) >= kMostPieceBytes)
