@@ -117,6 +117,11 @@ class OneShot {
                  exchange_.puts_from_input};
   }
 
+  // Of a round of the call.
+  RCN_HD std::uint64_t most_bytes() const {
+    return exchange_.bytes < exchange_.piece_bytes ? exchange_.bytes : exchange_.piece_bytes;
+  }
+
   // Lets the piece's input be what the own contribution is read from, now that it is staged.
   RCN_HD void take_own(Piece& piece) const {
     if (combiner_.reads_slot(piece)) piece.input = lane_.send[parity_of<Env>(epoch_)];
@@ -149,7 +154,7 @@ class OneShot {
 
   RCN_HD void stage_part(const Piece& piece) {
     std::uint64_t begin, end;
-    share_of(part_, piece.bytes, begin, end);
+    share_of(part_, most_bytes(), piece.bytes, begin, end);
     combiner_.stage(env_, group_, lane_.send[parity_of<Env>(epoch_)] + begin,
                     static_cast<const unsigned char*>(piece.input) + begin, end - begin);
   }
@@ -185,7 +190,7 @@ class OneShot {
   RCN_HD void combine_part(Piece piece) {
     take_own(piece);
     std::uint64_t begin, end;
-    share_of(part_, piece.bytes, begin, end);
+    share_of(part_, most_bytes(), piece.bytes, begin, end);
     if (begin == end) return;
     combiner_.combine(group_, piece, begin, end, [this, &piece](std::uint32_t rank) {
       return payload_of<Env>(lane_, epoch_, rank, piece);

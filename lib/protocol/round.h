@@ -168,14 +168,17 @@ RCN_HD inline void range_of(std::uint32_t index, std::uint32_t count, std::uint6
   to = end - from < share ? end : from + share;
 }
 
-// The share in `bytes` of one of the groups that share a round; likewise.
-RCN_HD inline void share_of(Part part, std::uint64_t bytes, std::uint64_t& from, std::uint64_t& to) {
+// The share of one of the groups that share a round of `bytes`, in a call whose rounds have at most `most`:
+// cut at the same places in all of them. A group that is ahead stages a later round while another still
+// reads its own share of the slot.
+RCN_HD inline void share_of(Part part, std::uint64_t most, std::uint64_t bytes, std::uint64_t& from,
+                            std::uint64_t& to) {
   if (part.shift == 0) {
     from = 0;
     to = bytes;
     return;
   }
-  const std::uint64_t share = round_up((bytes + part.count() - 1) >> part.shift, 16);
+  const std::uint64_t share = round_up((most + part.count() - 1) >> part.shift, 16);
   from = share * part.index < bytes ? share * part.index : bytes;
   to = bytes - from < share ? bytes : from + share;
 }

@@ -139,7 +139,8 @@ void all_reduce_all(const ThreadConfig& config) {
                                         call + 1,
                                         drawn.in_line,
                                         false};
-      const Verdict verdict = self.launch(drawn.reduction, exchange, groups_of(call, rank, config.parts));
+      const Verdict verdict =
+          self.launch(drawn.reduction, exchange, drawn.in_line ? 1 : groups_of(call, rank, config.parts));
       if (verdict != Verdict::kReady) user.wrong.fetch_add(1);
       if (first) {
         const std::vector<unsigned char> right = expected(drawn, call);

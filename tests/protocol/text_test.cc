@@ -171,11 +171,28 @@ TEST_CASE("the groups of a round share its bytes as threads share a range") {
     for (std::uint64_t bytes = 0; bytes <= 3000; bytes += 7) {
       for (std::uint32_t index = 0; index < count; ++index) {
         std::uint64_t from, to, expected_from, expected_to;
-        share_of(part_of(index, count), bytes, from, to);
+        share_of(part_of(index, count), bytes, bytes, from, to);
         range_of(index, count, 0, bytes, expected_from, expected_to);
         REQUIRE(from == expected_from);
         REQUIRE(to == expected_to);
       }
+    }
+  }
+}
+
+TEST_CASE("a group's share lies in one place in all rounds of a call") {
+  for (const std::uint32_t count : {2u, 4u, 8u}) {
+    for (std::uint64_t bytes = 0; bytes <= 3000; bytes += 7) {
+      std::uint64_t covered = 0;
+      for (std::uint32_t index = 0; index < count; ++index) {
+        std::uint64_t from, to, full_from, full_to;
+        share_of(part_of(index, count), 3000, 3000, full_from, full_to);
+        share_of(part_of(index, count), 3000, bytes, from, to);
+        REQUIRE(from == covered);
+        REQUIRE((from == to || (from == full_from && to <= full_to)));
+        covered = to;
+      }
+      REQUIRE(covered == bytes);
     }
   }
 }
