@@ -9,9 +9,9 @@
 
 namespace rocenante {
 
-// One all-reduce as a launch: `groups` groups (CTAs) share each round. Everything that can change from call
-// to call is here, by value, and so frozen by a capture; everything else is in the lane, and the epoch in
-// the device's memory, so that a replay needs nothing from the host.
+// One all-reduce as a launch. Everything that can change from call to call is here, by value, and so frozen
+// by a capture; everything else is in the lane, and the epoch in the device's memory, so that a replay
+// needs nothing from the host.
 struct CallLaunch {
   const protocol::DeviceLane* lane = nullptr;  // device address
   protocol::Exchange exchange{};
@@ -20,8 +20,8 @@ struct CallLaunch {
   bool scaled = false;  // pre-multiplied sum by `scalar`
   std::array<unsigned char, 8> scalar{};
   std::uint32_t ranks = 1;
-  // A power of two, at most kMostParts, 1 for a payload in the signal lines; may change from call to call.
-  std::uint32_t groups = 1;
+  std::uint32_t groups =
+      1;  // the most that may share each round; a launch takes as many as it has work for
 };
 
 }  // namespace rocenante

@@ -204,10 +204,12 @@ class DeviceCall {
   const Exchange& exchange_;
 };
 
-// How many groups share the rounds of a call of `bytes`: a group for every `bytes_per_group`, a power of
-// two, at most `most`. Each rank decides for itself.
-RCN_HD constexpr std::uint32_t groups_for(std::uint64_t bytes, std::uint64_t bytes_per_group,
-                                          std::uint32_t most) {
+// How many groups share the rounds of a call: one for every `bytes_per_group` of a round, a power of two,
+// at most `most`; one where the payload rides in the lines. Each rank decides for itself.
+constexpr std::uint32_t groups_for(const Exchange& exchange, std::uint64_t bytes_per_group,
+                                   std::uint32_t most) {
+  if (exchange.in_line) return 1;
+  const std::uint64_t bytes = exchange.bytes < exchange.piece_bytes ? exchange.bytes : exchange.piece_bytes;
   std::uint32_t groups = 1;
   while (groups * 2 <= most && groups * 2 <= kMostParts && groups * bytes_per_group < bytes) groups *= 2;
   return groups;

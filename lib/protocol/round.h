@@ -46,8 +46,10 @@ struct PeerLink {
 //
 // A group waits for the members, not for the groups beside it: it may have combined e, and arrive as staged
 // for e+1, before another group of its rank has staged e. Hence a counter of stagings for each parity.
-// No group gets two rounds ahead, because no member completes e+1 without the signal that the late group
-// still holds back; and none finishes e+1 before all have finished e, so that one counter of finishes does.
+// No group stages two rounds ahead of another, because no member completes e+1 without the signal that the
+// late group still holds back. One counter of finishes does: it is right when the call has ended. (Before,
+// a group that has finished e+1 already may stand in for one that has not finished e, and the lane's epoch
+// moves to e a little early. Nobody reads it before the call has ended.)
 struct alignas(kLineBytes) ArrivalCounter {
   std::uint64_t count;
 };

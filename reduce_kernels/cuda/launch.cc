@@ -21,6 +21,8 @@ namespace rocenante::reduce {
 namespace {
 
 constexpr std::uint32_t kFewThreads = 128;
+// Of a round, for each group: two packs for each thread. CTAs are an engine's as well.
+constexpr std::uint64_t kGroupBytes = 2 * kMostThreads * kPackBytes;
 
 // Numbers of ranks with kernels of their own, after the place for any.
 constexpr std::uint32_t kRankKinds = 4;
@@ -87,12 +89,6 @@ const Result<Table>& table() {
 
 // One of the kernels makes the call, and its numbers are within what they can count.
 Status check(const CallLaunch& call) {
-  if (!std::has_single_bit(call.groups) || call.groups > protocol::kMostParts)
-    return make_error(Code::kInvalidArgument, "groups: {}: must be a power of two up to {}", call.groups,
-                      protocol::kMostParts);
-  if (call.exchange.in_line && call.groups != 1)
-    return make_error(Code::kInvalidArgument, "groups: {}: must be 1 for a payload in the signal lines",
-                      call.groups);
   if (call.ranks == 0 || call.ranks > kMaxInputs)
     return make_error(Code::kInvalidArgument, "ranks: {}: must be 1 to {}", call.ranks, kMaxInputs);
   if (std::min(call.exchange.bytes, call.exchange.piece_bytes) >= kMostPieceBytes)
@@ -102,16 +98,12 @@ Status check(const CallLaunch& call) {
 }
 
 // A small call needs few threads, and fewer meet faster.
-std::uint32_t threads_for(const CallLaunch& call) {
-  const std::uint64_t piece = std::min(call.exchange.bytes, call.exchange.piece_bytes) / call.groups;
+std::uint32_t threads_for(const CallLaunch& call, std::uint32_t groups) {
+  const std::uint64_t piece = std::min(call.exchange.bytes, call.exchange.piece_bytes) / groups;
   return piece <= kFewThreads * kPackBytes ? kFewThreads : kMostThreads;
 }
 
 }  // namespace
-
-std::uint32_t choose_groups(std::uint64_t bytes, std::uint32_t most) {
-  return protocol::groups_for(bytes, std::uint64_t{kMostThreads} * kPackBytes, most);
-}
 
 Status load_kernels() {
   if (!table().ok()) return table().status();
@@ -134,14 +126,15 @@ Status launch_all_reduce(const CallLaunch& call, void* stream) {
   const cudaKernel_t special = kinds[rank_kind(call.ranks)];
   const cudaKernel_t kernel = special != nullptr ? special : kinds[0];
 
+  const std::uint32_t groups = protocol::groups_for(call.exchange, kGroupBytes, call.groups);
   KernelArguments arguments{
-      call.lane, call.exchange, {}, static_cast<std::uint32_t>(std::countr_zero(call.groups))};
+      call.lane, call.exchange, {}, static_cast<std::uint32_t>(std::countr_zero(groups))};
   std::memcpy(&arguments.reduction.scalar, call.scalar.data(), sizeof(arguments.reduction.scalar));
   arguments.reduction.flip = choice.flip;
   arguments.reduction.ranks = call.ranks;
   void* parameters[] = {&arguments};
-  const cudaError_t error = cudaLaunchKernel(kernel, dim3(call.groups), dim3(threads_for(call)), parameters,
-                                             0, static_cast<cudaStream_t>(stream));
+  const cudaError_t error = cudaLaunchKernel(kernel, dim3(groups), dim3(threads_for(call, groups)),
+                                             parameters, 0, static_cast<cudaStream_t>(stream));
   if (error != cudaSuccess) return failed(error, "launching an all-reduce");
   return {};
 }

@@ -3,16 +3,10 @@
 // Launches of the device kernels. No CUDA types: streams are cudaStream_t. In builds with CUDA only.
 #pragma once
 
-#include <cstdint>
-
 #include "lib/base/status.h"
 #include "reduce_kernels/call_launch.h"
 
 namespace rocenante::reduce {
-
-// How many groups a call of `bytes` takes: as few as keep the threads of a group in work, at most `most`. A
-// power of two. Local: ranks need not agree.
-std::uint32_t choose_groups(std::uint64_t bytes, std::uint32_t most);
 
 // Loads every kernel onto the calling thread's current device, so that no launch loads one beside a kernel
 // that waits. Once per device, before the first launch; again it is cheap.

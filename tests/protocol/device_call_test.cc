@@ -326,10 +326,17 @@ TEST_CASE("a launch on a lane that has failed touches nothing") {
 }
 
 TEST_CASE("a call takes as many groups as it has work for") {
-  CHECK(protocol::groups_for(0, 8192, 8) == 1);
-  CHECK(protocol::groups_for(8192, 8192, 8) == 1);
-  CHECK(protocol::groups_for(8193, 8192, 8) == 2);
-  CHECK(protocol::groups_for(1 << 20, 8192, 8) == 8);
-  CHECK(protocol::groups_for(1 << 20, 8192, 7) == 4);
-  CHECK(protocol::groups_for(std::uint64_t{1} << 40, 8192, 1000) == protocol::kMostParts);
+  const auto groups = [](std::uint64_t bytes, std::uint64_t piece, std::uint32_t most,
+                         bool in_line = false) {
+    return protocol::groups_for({nullptr, nullptr, bytes, piece, 0, in_line, false}, 8192, most);
+  };
+  constexpr std::uint64_t kMega = 1 << 20;
+  CHECK(groups(0, kMega, 8) == 1);
+  CHECK(groups(8192, kMega, 8) == 1);
+  CHECK(groups(8193, kMega, 8) == 2);
+  CHECK(groups(kMega, kMega, 8) == 8);
+  CHECK(groups(kMega, 16384, 8) == 2);
+  CHECK(groups(kMega, kMega, 7) == 4);
+  CHECK(groups(1000 * kMega, 1000 * kMega, 1000) == protocol::kMostParts);
+  CHECK(groups(kMega, kMega, 8, true) == 1);
 }
