@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels: DeviceCall by the threads of each CTA, over one Combiner. Each family of types is a file that
-// includes this and defines those of its list.
+// The kernels: DeviceCall by the threads of each CTA, over one Combiner. Each family of types is a file
+// that includes this and defines those of its list.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +26,9 @@ __device__ inline void copy_words(void* to, const void* from, std::uint64_t byte
   }
 }
 
+// They are copied by words.
+static_assert(sizeof(protocol::DeviceLane) % 8 == 0 && sizeof(protocol::PeerLink) % 8 == 0);
+
 template <class Spec, std::uint32_t kRanks>
 __device__ inline void run_call(const KernelArguments& call) {
   __shared__ protocol::DeviceLane lane;
@@ -49,11 +52,11 @@ __device__ inline void run_call(const KernelArguments& call) {
 
 }  // namespace rocenante::reduce
 
-#define ROCENANTE_KERNEL(name, ranks, ctas, spec)                                                    \
-  extern "C" __global__ void __launch_bounds__(rocenante::reduce::kMostThreads, ctas)                \
-      rocenante_##name(const __grid_constant__ rocenante::reduce::KernelArguments call) {            \
-    using namespace rocenante::reduce;                                                               \
-    run_call<spec, ranks>(call);                                                                     \
+#define ROCENANTE_KERNEL(name, ranks, ctas, spec)                                         \
+  extern "C" __global__ void __launch_bounds__(rocenante::reduce::kMostThreads, ctas)     \
+      rocenante_##name(const __grid_constant__ rocenante::reduce::KernelArguments call) { \
+    using namespace rocenante::reduce;                                                    \
+    run_call<spec, ranks>(call);                                                          \
   }
 #define ROCENANTE_DEFINE_KERNEL(family, name, spec) \
   ROCENANTE_KERNEL(name, 0, rocenante::reduce::kOtherCtas, spec)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The protocol's Env and Group on a GPU, and the memory of its Combiner. Everything that a peer, a NIC or the
-// host also touches is accessed at system scope: the other side is a CPU, a NIC or another GPU.
+// The protocol's Env and Group on a GPU, and the memory of its Combiner. Everything that a peer, a NIC or
+// the host also touches is accessed at system scope: the other side is a CPU, a NIC or another GPU.
 #pragma once
 
 #include <cstdint>
