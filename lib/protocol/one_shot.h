@@ -105,9 +105,17 @@ class OneShot {
 
   RCN_HD bool closing() const { return done_ == exchange_.bytes && exchange_.bytes != 0; }
 
-  // What the round in progress moves. Made when it is looked at: threads of a device have few registers to
-  // keep it in.
-  RCN_HD Piece piece() const {
+  // What the round in progress moves. A group of threads with few registers makes it whenever it looks at
+  // it.
+  RCN_HD decltype(auto) piece() const {
+    if constexpr (requires { typename Group::FewRegisters; }) {
+      return make_piece();
+    } else {
+      return (piece_);
+    }
+  }
+
+  RCN_HD Piece make_piece() const {
     const std::uint64_t left = exchange_.bytes - done_;
     return Piece{static_cast<const unsigned char*>(exchange_.input) + done_,
                  static_cast<unsigned char*>(exchange_.output) + done_,
@@ -130,18 +138,18 @@ class OneShot {
   RCN_HD void begin_round() {
     ++epoch_;
     wait_ = WaitState{group_.id()};
-    Piece piece = this->piece();
+    piece_ = make_piece();
     const bool read_in_place = exchange_.closing_round;
     // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own.
     const bool unread =
-        exchange_.puts_from_input || (piece.in_line && lane_.all_mapped && !combiner_.reads_slot(piece));
-    if (piece.bytes != 0 && !read_in_place && !unread) stage_part(piece);
-    take_own(piece);
+        exchange_.puts_from_input || (piece_.in_line && lane_.all_mapped && !combiner_.reads_slot(piece_));
+    if (piece_.bytes != 0 && !read_in_place && !unread) stage_part(piece_);
+    take_own(piece_);
     if (!all_staged()) return;
-    publish(env_, group_, lane_, epoch_, piece);
-    if (group_.id() != 0) return;
-    if (lane_.tags_slots) env_.store_relaxed(slot_tag(lane_.send[parity_of<Env>(epoch_)]), piece.tag);
-    port_.post(lane_, epoch_, piece);
+    if (lane_.tags_slots && group_.id() == 0)
+      env_.store_relaxed(slot_tag(lane_.send[parity_of<Env>(epoch_)]), piece_.tag);
+    publish(env_, group_, lane_, epoch_, piece_);
+    if (group_.id() == 0) port_.post(lane_, epoch_, piece_);
   }
 
   RCN_HD bool all_staged() {
@@ -163,10 +171,9 @@ class OneShot {
   // barrier (failure rule 2).
   template <class Patience>
   RCN_HD Verdict wait(Patience patience) {
-    Verdict verdict;
-    do {
+    Verdict verdict = poll(env_, lane_, epoch_, piece(), wait_, group_.size());
+    while (verdict != Verdict::kReady && patience(verdict))
       verdict = poll(env_, lane_, epoch_, piece(), wait_, group_.size());
-    } while (verdict != Verdict::kReady && patience(verdict));
     verdict = group_.worst(verdict);
     if constexpr (Env::kMutation == Mutation::kAdvanceOnAbort) {
       if (verdict == Verdict::kAborted && group_.id() == 0) advance(env_, lane_, epoch_);
@@ -198,7 +205,7 @@ class OneShot {
   }
 
   RCN_HD void finish_round() {
-    const Piece piece = this->piece();
+    const Piece& piece = this->piece();
     if (piece.bytes != 0) combine_part(piece);
     ArrivalCounter* counter = lane_.finished;
     if constexpr (Env::kMutation == Mutation::kSharedCounter) counter = lane_.staged;
@@ -218,6 +225,7 @@ class OneShot {
   Combiner& combiner_;
   const Exchange& exchange_;
   const Part part_;
+  Piece piece_{};
   Phase phase_ = Phase::kBegin;
   WaitState wait_;
   std::uint64_t epoch_;

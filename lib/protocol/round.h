@@ -141,8 +141,8 @@ template <class Env, class Group>
 RCN_HD bool last_to_arrive(Env& env, Group& group, const Lane& lane, Part part, ArrivalCounter* counter,
                            std::uint64_t round) {
   group.sync();
-  if (lane.staged == nullptr) return true;
   const bool alone = part.shift == 0;
+  if (alone && lane.staged == nullptr) return true;
   bool last = alone;
   if (group.id() == 0) {
     if (alone) {

@@ -130,6 +130,7 @@ struct DeviceEnv {
 
 // The threads of a CTA. A barrier that gathers a predicate costs what a plain one does.
 struct BlockGroup {
+  using FewRegisters = void;
   __device__ static std::uint32_t id() { return threadIdx.x; }
   __device__ static std::uint32_t size() { return blockDim.x; }
   __device__ static void sync() { __syncthreads(); }
