@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "lib/net/deadline.h"
+#include "lib/protocol/layout.h"
 #include "lib/protocol/mutation.h"
 
 namespace rocenante {
@@ -57,6 +58,12 @@ class HostEnv {
       std::memcpy(to, from, 8);
     } else if (bytes == 4) {
       std::memcpy(to, from, 4);
+    } else if (bytes >= 16 && bytes <= protocol::kInlineBytes) {
+      auto* const target = static_cast<unsigned char*>(to);
+      const auto* const source = static_cast<const unsigned char*>(from);
+      std::uint64_t at = 0;
+      for (; at + 16 < bytes; at += 16) std::memcpy(target + at, source + at, 16);
+      std::memcpy(target + bytes - 16, source + bytes - 16, 16);
     } else {
       std::memcpy(to, from, bytes);
     }
@@ -77,6 +84,17 @@ class HostEnv {
   void acquire_from_nic() const {
 #if defined(__aarch64__)
     asm volatile("dmb oshld" ::: "memory");
+#endif
+  }
+
+  // Brings the cache line of `at` here without looking at it: another thread may be writing it. Where
+  // caches of two processors are far apart, a prefetch that finds the line taken is dropped, so x86 loads.
+  void pull(const void* at) const {
+#if defined(__x86_64__)
+    std::uint64_t unused;
+    asm volatile("movq (%1), %0" : "=r"(unused) : "r"(at));
+#else
+    __builtin_prefetch(at);
 #endif
   }
 

@@ -22,7 +22,7 @@ struct WaitPolicy {
   static WaitPolicy choose(std::uint32_t ranks_here, std::uint32_t processors, std::uint64_t spin_us) {
     WaitPolicy policy;
     const bool crowded = ranks_here > processors;
-    policy.tight_polls = crowded ? 8 : 512;
+    policy.tight_polls = crowded ? 1 : 512;
     policy.spin_ns = crowded ? 0 : spin_us * 1000;
     policy.yield_ns = 5'000'000;
     policy.sleep_ns = 10'000'000;
@@ -33,14 +33,15 @@ struct WaitPolicy {
 // State of one wait. `round` counts looks since the last progress.
 class Backoff {
  public:
-  explicit Backoff(const WaitPolicy& policy) : policy_(policy) {}
+  explicit Backoff(const WaitPolicy& policy)
+      : policy_(policy), stage_(policy.spin_ns == 0 ? Stage::kYield : Stage::kSpin) {}
 
   // Forgets how long it has waited: there was progress.
   void restart() { *this = Backoff(policy_); }
 
   // True once per 64 looks, and at every look that gave up the processor for longer: time to read the clock
   // and look at everything that is not a signal (rule 9).
-  bool time_to_check() const { return (looks_ & 63) == 0 || stage_ == Stage::kSleep; }
+  bool time_to_check() const { return (looks_ & 63) == 63 || stage_ == Stage::kSleep; }
   // `now_ns` is of the last check.
   void checked(std::uint64_t now_ns) {
     if (start_ns_ == 0) start_ns_ = now_ns;
@@ -74,7 +75,7 @@ class Backoff {
   WaitPolicy policy_;
   std::uint64_t start_ns_ = 0;
   std::uint32_t looks_ = 0;
-  Stage stage_ = Stage::kSpin;
+  Stage stage_;
 };
 
 }  // namespace rocenante

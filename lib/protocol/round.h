@@ -3,13 +3,11 @@
 // One round: stage, publish, wait for every signal, combine, advance. One text for CPU, GPU and the
 // interleaving model, templated over
 //   Env    load_acquire, load_relaxed, store_release, store_relaxed, fetch_add, copy, fence, wait, notify,
-//          acquire_from_nic (orders what follows after the acquire of a word that a NIC wrote);
-//   every access
-//          to memory that somebody else also touches goes through it, so that the model can take each as a
-//          step
-//   Group  the threads that work on a round together: id, size, sync, broadcast (thread 0's value), worst
-//   (of
-//          all threads' verdicts)
+//          acquire_from_nic (orders what follows after the acquire of a word that a NIC wrote), pull (a
+//          hint that a cache line will be read); every access to memory that somebody else also touches
+//          goes through it, so that the model can take each as a step
+//   Group  the threads that work on a round together: id, size, sync, broadcast (thread 0's value) and
+//          worst (of all threads' verdicts)
 //
 // Why two parities and no credits are enough (protocol rules 2 and 3): a member signals epoch e+1 only
 // after it has combined e, and a round completes only with every member's signal. So whoever stages e+2, in
@@ -238,6 +236,8 @@ RCN_HD Verdict poll(Env& env, const Lane& lane, std::uint64_t epoch, const Piece
       const std::uint32_t lines = mapped ? 1 : lines_of(lane, link, piece.bytes);  // stores take no rails
       while (state.rail < lines) {
         const SignalLine* const signal = link.inbound[line] + state.rail;
+        // The payload's part of the line's other half travels while the epoch does, not after it.
+        if (mapped && piece.in_line && inline_offset(piece.bytes) < kLineBytes / 2) env.pull(signal);
         std::uint64_t seen;
         if constexpr (Env::kMutation == Mutation::kRelaxedSignal) {
           seen = env.load_relaxed(&signal->epoch);

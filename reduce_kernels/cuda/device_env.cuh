@@ -126,6 +126,7 @@ struct DeviceEnv {
   }
   __device__ void pause() const {}
   __device__ void acquire_from_nic() const {}  // ld.acquire.sys covers the whole system
+  __device__ void pull(const void*) const {}   // no cache of its own to bring it to
 };
 
 // The threads of a CTA. A barrier that gathers a predicate costs what a plain one does.

@@ -45,6 +45,7 @@ struct Env {
       store_relaxed(static_cast<Word*>(to) + at / sizeof(Word), word);
     }
   }
+  void pull(const void*) {}   // changes nothing
   void acquire_from_nic() {}  // a NIC's stores are steps like any other's
   void fence() { machine.access({Kind::kFence}); }
 
