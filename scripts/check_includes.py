@@ -94,8 +94,8 @@ def check_system(path, name, folder):
     if folder == "lib/protocol" and name not in PROTOCOL_STANDARD_HEADERS:
         return "lib/protocol may include <cstdint> only"
     if CUDA.match(name):
-        if path.suffix not in (".cu", ".cuh") and not str(path).startswith("lib/device/cuda_"):
-            return "CUDA headers only in .cu files and lib/device/cuda_*"
+        if path.suffix not in (".cu", ".cuh") and not str(path).startswith(("lib/device/cuda_", "reduce_kernels/cuda/")):
+            return "CUDA headers only in .cu files, reduce_kernels/cuda and lib/device/cuda_*"
         return None
     for prefix, folders in THIRD_PARTY.items():
         if name.startswith(prefix) and not within(path, folders):

@@ -34,7 +34,7 @@ class HostShapeCombiner {
  public:
   using Work = HostShape;
   // A scaled contribution exists in the slot alone.
-  static constexpr bool kStagesOwn = kScaled;
+  static constexpr bool reads_slot(const protocol::Piece&) { return kScaled; }
 
   explicit HostShapeCombiner(const HostShape& shape) : shape_(shape) {}
 

@@ -26,7 +26,7 @@ class HostCombiner {
  public:
   using Work = HostReduction;
   // A scaled contribution exists in the slot alone.
-  static constexpr bool kStagesOwn = kScaled;
+  static constexpr bool reads_slot(const protocol::Piece&) { return kScaled; }
 
   explicit HostCombiner(const HostReduction& reduction) : reduction_(reduction) {}
 

@@ -15,8 +15,7 @@
 
 #include "lib/base/status.h"
 #include "lib/device/device.h"
-#include "lib/protocol/device_call.h"
-#include "reduce_kernels/reduce.h"
+#include "reduce_kernels/call_launch.h"
 
 namespace rocenante {
 
@@ -55,20 +54,6 @@ struct PeerMemory {
   std::uint64_t bytes = 0;
   PeerAccess access = PeerAccess::kReadOnly;
   std::shared_ptr<void> mapping;  // keeps it mapped
-};
-
-// One all-reduce as a launch: `groups` groups (CTAs) share each round. Everything that can change from call
-// to call is here, by value, and so frozen by a capture; everything else is in the lane, and the epoch in
-// the device's memory, so that a replay needs nothing from the host.
-struct CallLaunch {
-  const protocol::DeviceLane* lane = nullptr;  // device address
-  protocol::Exchange exchange{};
-  reduce::DataType type{};
-  reduce::Operator op{};
-  bool scaled = false;  // pre-multiplied sum by `scalar`
-  std::array<unsigned char, 8> scalar{};
-  std::uint32_t ranks = 1;
-  std::uint32_t groups = 1;  // a power of two, at most kMostParts; may change from call to call
 };
 
 class StreamDevice : public Device {

@@ -92,71 +92,74 @@ class DeviceCall {
  public:
   RCN_HD DeviceCall(Env& env, Group& group, const DeviceLane& device, Combiner& combiner, Part part,
                     const Exchange& exchange)
-      : env_(env),
-        group_(group),
-        device_(device),
-        exchange_(exchange),
-        port_(env, device.ring),
-        rounds_(env, group, device.lane, port_, combiner, part, exchange) {}
+      : env_(env), group_(group), device_(device), combiner_(combiner), part_(part), exchange_(exchange) {}
 
   // Runs the call to its end: all threads of the group call it and get the same verdict. On a communicator
   // that has failed it touches nothing.
   RCN_HD Verdict run() {
     if (group_.broadcast(group_.id() == 0 && has_failed())) return Verdict::kAborted;
-    return rounds_.step(
-        Watch(*this));  // with its patience no wait ends pending, and the port drains at once
+    // Objects of their own, none within another: then a compiler can keep all of them in registers.
+    DoorbellPort<Env> port(env_, device_.ring);
+    Rounds rounds(env_, group_, device_.lane, port, combiner_, part_, exchange_);
+    return rounds.step(Watch(*this, rounds));  // no wait ends pending, and the port drains at once
   }
 
  private:
+  using Rounds = OneShot<Env, Group, DoorbellPort<Env>, Combiner>;
+
   // What a thread does while it waits: it looks on until there is a verdict, now and then at the clock and
   // at the host's abort word. It alone meets its own member's mismatch or deadline and tells the others
   // through the abort word, which frees them, before the group meets.
   class Watch {
    public:
-    RCN_HD explicit Watch(DeviceCall& call) : call_(&call) {}
+    RCN_HD Watch(const DeviceCall& call, const Rounds& rounds) : call_(&call), rounds_(&rounds) {}
 
     RCN_HD bool operator()(Verdict verdict) {
-      if (verdict == Verdict::kMismatch) call_->raise(AbortReason::kMismatch, call_->rounds_.missing());
-      if (verdict != Verdict::kPending) return false;
-      call_->env_.pause();
-      if (++looks_ % kLooksPerClock == 0) look_after();
-      return true;
+      AbortReason reason = AbortReason::kNone;
+      std::uint32_t peer = rounds_->missing();
+      if (verdict == Verdict::kMismatch) reason = AbortReason::kMismatch;
+      if (verdict == Verdict::kPending) {
+        call_->env_.pause();
+        if (++looks_ % kLooksPerClock == 0) reason = look_after(peer);
+      }
+      if (reason != AbortReason::kNone) call_->raise(reason, peer, rounds_->epoch());
+      return verdict == Verdict::kPending;  // the next look finds an abort and gives the verdict
     }
 
    private:
     // Now and then: the host's abort word, what it has heard of the peers, and the deadline, which counts
-    // from the last progress. The next look at the signals finds the own word and gives the verdict.
-    RCN_HD void look_after() {
+    // from the last progress. The reason to give up, if there is one, and the peer that gives it.
+    RCN_HD AbortReason look_after(std::uint32_t& peer) {
       const DeviceLane& device = call_->device_;
       Env& env = call_->env_;
       call_->adopt_host_abort();
-      if (env.load_acquire(&device.words->absent) != 0) call_->look_for_the_gone();
+      if (env.load_acquire(&device.words->absent) != 0 && call_->finds_one_gone(rounds_->epoch(), peer))
+        return AbortReason::kPeerGone;
       const std::uint64_t now_ns = env.clock_ns();
-      const std::uint32_t missing = call_->rounds_.missing();
-      if (looks_ == kLooksPerClock || missing != missing_) {  // the first time, or progress
-        missing_ = missing;
+      if (looks_ == kLooksPerClock || peer != missing_) {  // the first time, or progress
+        missing_ = peer;
         since_ns_ = now_ns;
-        return;
+        return AbortReason::kNone;
       }
       const std::uint64_t waited_ns = now_ns - since_ns_;
-      if (waited_ns >= (call_->rounds_.epoch() == 1 ? device.first_timeout_ns : device.timeout_ns)) {
-        call_->raise(AbortReason::kDeadline, missing);
-      } else if (waited_ns >= device.suspect_ns &&
-                 env.load_acquire(device.peer_states + missing) == kSilent) {
-        call_->raise(AbortReason::kSuspect, missing);
-      }
+      if (waited_ns >= (rounds_->epoch() == 1 ? device.first_timeout_ns : device.timeout_ns))
+        return AbortReason::kDeadline;
+      const bool silent =
+          waited_ns >= device.suspect_ns && env.load_acquire(device.peer_states + peer) == kSilent;
+      return silent ? AbortReason::kSuspect : AbortReason::kNone;
     }
 
-    DeviceCall* call_;
-    std::uint64_t looks_ = 0;
+    const DeviceCall* call_;
+    const Rounds* rounds_;
+    std::uint32_t looks_ = 0;
     std::uint64_t since_ns_ = 0;
     std::uint32_t missing_ = 0;
   };
 
-  static constexpr std::uint64_t kLooksPerClock = 64;
+  static constexpr std::uint32_t kLooksPerClock = 64;
 
   // Relaxed: a word that is set says all there is to know here.
-  RCN_HD bool has_failed() {
+  RCN_HD bool has_failed() const {
     const std::uint64_t host = env_.load_relaxed(&device_.words->host_abort);
     const std::uint64_t own = env_.load_relaxed(device_.own_abort);
     if (host != 0) (void)env_.claim(device_.own_abort, host);
@@ -164,25 +167,26 @@ class DeviceCall {
   }
 
   // The first cause of either side counts on the device as its own.
-  RCN_HD void adopt_host_abort() {
+  RCN_HD void adopt_host_abort() const {
     const std::uint64_t word = env_.load_relaxed(&device_.words->host_abort);
     if (word != 0) (void)env_.claim(device_.own_abort, word);
   }
 
   // The state is acquired before the signal is: what the peer stored before it ended is seen then, so one
   // that has signalled and left harms nobody.
-  RCN_HD void look_for_the_gone() {
-    const std::uint64_t epoch = rounds_.epoch();
+  RCN_HD bool finds_one_gone(std::uint64_t epoch, std::uint32_t& gone) const {
     for (std::uint32_t peer = 0; peer < device_.lane.ranks; ++peer) {
       if (peer == device_.lane.rank || env_.load_acquire(device_.peer_states + peer) != kGone) continue;
       if (env_.load_acquire(&device_.lane.peers[peer].inbound[line_of<Env>(epoch)]->epoch) >= epoch)
         continue;
-      return raise(AbortReason::kPeerGone, peer);
+      gone = peer;
+      return true;
     }
+    return false;
   }
 
-  RCN_HD void raise(AbortReason reason, std::uint32_t peer) {
-    FailureRecord failure{rounds_.epoch(), peer, 0, 0, exchange_.tag};
+  RCN_HD void raise(AbortReason reason, std::uint32_t peer, std::uint64_t epoch) const {
+    FailureRecord failure{epoch, peer, 0, 0, exchange_.tag};
     if (failure.peer < device_.lane.ranks && failure.peer != device_.lane.rank) {
       const PeerLink& link = device_.lane.peers[failure.peer];
       for (std::uint64_t parity = 0; parity < kParities; ++parity) {
@@ -198,15 +202,17 @@ class DeviceCall {
   Env& env_;
   Group& group_;
   const DeviceLane& device_;
+  Combiner& combiner_;
+  const Part part_;
   const Exchange& exchange_;
-  DoorbellPort<Env> port_;
-  OneShot<Env, Group, DoorbellPort<Env>, Combiner> rounds_;
 };
 
-// How many groups share the rounds of a call of `bytes`: a group for every `bytes_per_group`, a power of
-// two, at most `most`. Each rank decides for itself.
-RCN_HD constexpr std::uint32_t groups_for(std::uint64_t bytes, std::uint64_t bytes_per_group,
-                                          std::uint32_t most) {
+// How many groups share the rounds of a call: one for every `bytes_per_group` of a round, a power of two,
+// at most `most`; one where the payload rides in the lines. Each rank decides for itself.
+constexpr std::uint32_t groups_for(const Exchange& exchange, std::uint64_t bytes_per_group,
+                                   std::uint32_t most) {
+  if (exchange.in_line) return 1;
+  const std::uint64_t bytes = exchange.bytes < exchange.piece_bytes ? exchange.bytes : exchange.piece_bytes;
   std::uint32_t groups = 1;
   while (groups * 2 <= most && groups * 2 <= kMostParts && groups * bytes_per_group < bytes) groups *= 2;
   return groups;

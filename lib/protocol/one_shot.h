@@ -9,8 +9,8 @@
 //              drained(): true once the NIC has read all own puts
 //   Combiner   what the threads of a group do together: stage(env, group, to, from, bytes) writes the
 //   staged
-//              form of the contribution; kStagesOwn: the own contribution is read back from the slot;
-//              combine(group, piece, begin, end, source) writes [begin, end) of piece.output from
+//              form of the contribution; reads_slot(piece): whether the own contribution is read back from
+//              the slot; combine(group, piece, begin, end, source) writes [begin, end) of piece.output from
 //              source(rank), where that rank's bytes of the piece begin
 #pragma once
 
@@ -27,12 +27,16 @@ struct Exchange {
   std::uint64_t bytes;
   std::uint64_t piece_bytes;  // most bytes of one round; a multiple of 16, at most a slot
   std::uint64_t tag;
-  bool in_line;  // `bytes` fit a signal line and every rank agreed to put them there
+  // `bytes` fit a signal line and every rank agreed to put them there. One group: in place, another might
+  // combine over the input before the last has published it.
+  bool in_line;
   // Members read `input` itself, so the call ends only when all have said that they are done. A mapped
-  // member reads from the start of the buffer: then one piece. Never in place, never with kStagesOwn.
+  // member reads from the start of the buffer: then one piece. Never in place, never by a combiner
+  // that reads its slot.
   bool closing_round;
   // Puts read `input` itself and are done when the port has drained; nobody maps our slots. Of no concern
-  // to the members. Never in place, never with kStagesOwn, never by several groups.
+  // to the members. Never in place, never by a combiner
+  // that reads its slot.
   bool puts_from_input = false;
 };
 
@@ -101,62 +105,75 @@ class OneShot {
 
   RCN_HD bool closing() const { return done_ == exchange_.bytes && exchange_.bytes != 0; }
 
+  // What the round in progress moves. A group of threads with few registers makes it whenever it looks at
+  // it.
+  RCN_HD decltype(auto) piece() const {
+    if constexpr (requires { typename Group::FewRegisters; }) {
+      return make_piece();
+    } else {
+      return (piece_);
+    }
+  }
+
+  RCN_HD Piece make_piece() const {
+    const std::uint64_t left = exchange_.bytes - done_;
+    return Piece{static_cast<const unsigned char*>(exchange_.input) + done_,
+                 static_cast<unsigned char*>(exchange_.output) + done_,
+                 left < exchange_.piece_bytes ? left : exchange_.piece_bytes,
+                 exchange_.tag,
+                 exchange_.in_line && !closing(),
+                 exchange_.puts_from_input};
+  }
+
+  // Of a round of the call.
+  RCN_HD std::uint64_t most_bytes() const {
+    return exchange_.bytes < exchange_.piece_bytes ? exchange_.bytes : exchange_.piece_bytes;
+  }
+
+  // Lets the piece's input be what the own contribution is read from, now that it is staged.
+  RCN_HD void take_own(Piece& piece) const {
+    if (combiner_.reads_slot(piece)) piece.input = lane_.send[parity_of<Env>(epoch_)];
+  }
+
   RCN_HD void begin_round() {
     ++epoch_;
     wait_ = WaitState{group_.id()};
-    const std::uint64_t left = exchange_.bytes - done_;
-    piece_ = Piece{static_cast<const unsigned char*>(exchange_.input) + done_,
-                   static_cast<unsigned char*>(exchange_.output) + done_,
-                   left < exchange_.piece_bytes ? left : exchange_.piece_bytes,
-                   exchange_.tag,
-                   exchange_.in_line && !closing(),
-                   exchange_.puts_from_input};
+    piece_ = make_piece();
     const bool read_in_place = exchange_.closing_round;
-    // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own, and
-    // one group what others have staged.
-    const bool unread = exchange_.puts_from_input ||
-                        (piece_.in_line && lane_.all_mapped && !Combiner::kStagesOwn && part_.count == 1);
-    if (piece_.bytes != 0 && !read_in_place && !unread) stage_part();
+    // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own.
+    const bool unread =
+        exchange_.puts_from_input || (piece_.in_line && lane_.all_mapped && !combiner_.reads_slot(piece_));
+    if (piece_.bytes != 0 && !read_in_place && !unread) stage_part(piece_);
+    take_own(piece_);
     if (!all_staged()) return;
-    publish_all();
-    if (group_.id() != 0) return;
-    if (lane_.tags_slots) env_.store_relaxed(slot_tag(lane_.send[parity_of<Env>(epoch_)]), piece_.tag);
-    port_.post(lane_, epoch_, piece_);
-  }
-
-  // Another group does not wait for this one's publishing: in place, it may by now have combined over its
-  // share of the input, so what rides in the lines is taken from the slot.
-  RCN_HD void publish_all() {
-    if (part_.count == 1) return publish(env_, group_, lane_, epoch_, piece_);
-    Piece staged = piece_;
-    if (staged.in_line) staged.input = lane_.send[parity_of<Env>(epoch_)];
-    publish(env_, group_, lane_, epoch_, staged);
+    if (lane_.tags_slots && group_.id() == 0)
+      env_.store_relaxed(slot_tag(lane_.send[parity_of<Env>(epoch_)]), piece_.tag);
+    publish(env_, group_, lane_, epoch_, piece_);
+    if (group_.id() == 0) port_.post(lane_, epoch_, piece_);
   }
 
   RCN_HD bool all_staged() {
     if constexpr (Env::kMutation == Mutation::kOneStageCounter ||
                   Env::kMutation == Mutation::kSharedCounter)
-      return last_to_arrive(env_, group_, part_.count, lane_.staged);
-    return last_to_arrive(env_, group_, part_.count, lane_.staged + epoch_ % kParities);
+      return last_to_arrive(env_, group_, lane_, part_, lane_.staged, epoch_);
+    return last_to_arrive(env_, group_, lane_, part_, lane_.staged + epoch_ % kParities,
+                          staging_round(epoch_));
   }
 
-  RCN_HD void stage_part() {
+  RCN_HD void stage_part(const Piece& piece) {
     std::uint64_t begin, end;
-    range_of(part_.index, part_.count, 0, piece_.bytes, begin, end);
-    unsigned char* const slot = lane_.send[parity_of<Env>(epoch_)];
-    combiner_.stage(env_, group_, slot + begin, static_cast<const unsigned char*>(piece_.input) + begin,
-                    end - begin);
-    if constexpr (Combiner::kStagesOwn) piece_.input = slot;
+    share_of(part_, most_bytes(), piece.bytes, begin, end);
+    combiner_.stage(env_, group_, lane_.send[parity_of<Env>(epoch_)] + begin,
+                    static_cast<const unsigned char*>(piece.input) + begin, end - begin);
   }
 
   // Each thread waits for its share of the members. The verdict is the worst, and uniform before any other
   // barrier (failure rule 2).
   template <class Patience>
   RCN_HD Verdict wait(Patience patience) {
-    Verdict verdict;
-    do {
-      verdict = poll(env_, lane_, epoch_, piece_, wait_, group_.size());
-    } while (verdict != Verdict::kReady && patience(verdict));
+    Verdict verdict = poll(env_, lane_, epoch_, piece(), wait_, group_.size());
+    while (verdict != Verdict::kReady && patience(verdict))
+      verdict = poll(env_, lane_, epoch_, piece(), wait_, group_.size());
     verdict = group_.worst(verdict);
     if constexpr (Env::kMutation == Mutation::kAdvanceOnAbort) {
       if (verdict == Verdict::kAborted && group_.id() == 0) advance(env_, lane_, epoch_);
@@ -177,22 +194,25 @@ class OneShot {
     return group_.worst(verdict);
   }
 
+  RCN_HD void combine_part(Piece piece) {
+    take_own(piece);
+    std::uint64_t begin, end;
+    share_of(part_, most_bytes(), piece.bytes, begin, end);
+    if (begin == end) return;
+    combiner_.combine(group_, piece, begin, end, [this, &piece](std::uint32_t rank) {
+      return payload_of<Env>(lane_, epoch_, rank, piece);
+    });
+  }
+
   RCN_HD void finish_round() {
-    if (piece_.bytes != 0) {
-      std::uint64_t begin, end;
-      range_of(part_.index, part_.count, 0, piece_.bytes, begin, end);
-      if (begin < end) {
-        combiner_.combine(group_, piece_, begin, end, [this](std::uint32_t rank) {
-          return payload_of<Env>(lane_, epoch_, rank, piece_);
-        });
-      }
-    }
+    const Piece& piece = this->piece();
+    if (piece.bytes != 0) combine_part(piece);
     ArrivalCounter* counter = lane_.finished;
     if constexpr (Env::kMutation == Mutation::kSharedCounter) counter = lane_.staged;
-    if (last_to_arrive(env_, group_, part_.count, counter) && group_.id() == 0)
+    if (last_to_arrive(env_, group_, lane_, part_, counter, epoch_) && group_.id() == 0)
       advance(env_, lane_, epoch_);
     const bool was_closing = closing();
-    done_ += piece_.bytes;
+    done_ += piece.bytes;
     bool close = exchange_.closing_round && closing() && !was_closing;
     if constexpr (Env::kMutation == Mutation::kNoClosingRound) close = false;
     phase_ = done_ < exchange_.bytes || close ? Phase::kBegin : Phase::kDrain;
@@ -205,9 +225,9 @@ class OneShot {
   Combiner& combiner_;
   const Exchange& exchange_;
   const Part part_;
+  Piece piece_{};
   Phase phase_ = Phase::kBegin;
   WaitState wait_;
-  Piece piece_{};
   std::uint64_t epoch_;
   std::uint64_t done_ = 0;
 };

@@ -6,8 +6,8 @@
 //          acquire_from_nic (orders what follows after the acquire of a word that a NIC wrote), pull (a
 //          hint that a cache line will be read); every access to memory that somebody else also touches
 //          goes through it, so that the model can take each as a step
-//   Group  the threads that work on a round together: id, size, sync, broadcast (thread 0's value), worst
-//          (of all threads' verdicts)
+//   Group  the threads that work on a round together: id, size, sync, broadcast (thread 0's value) and
+//          worst (of all threads' verdicts)
 //
 // Why two parities and no credits are enough (protocol rules 2 and 3): a member signals epoch e+1 only
 // after it has combined e, and a round completes only with every member's signal. So whoever stages e+2, in
@@ -36,16 +36,18 @@ struct PeerLink {
   std::uint32_t rails;                  // not mapped: the most lines that carry one round
 };
 
-// Counts arrivals of the groups that share a round. Monotonic like everything else: a round adds
-// kMostParts, in equal weights of its groups, so it is never reset, and calls of one lane may have
-// different numbers of groups. It stands at a multiple of kMostParts whenever no round is under way on it.
+// Counts arrivals of the groups that share a round. Monotonic like everything else: after its round k it
+// stands at k * kMostParts, so it is never reset. A round's groups add equal weights, and a group that is
+// alone stores the sum, so that calls of one lane may have different numbers of groups. (A counter that
+// tells the last by a remainder alone does not do: after an abort a group may go on to the next round and
+// complete what another has left undone.)
 //
 // A group waits for the members, not for the groups beside it: it may have combined e, and arrive as staged
 // for e+1, before another group of its rank has staged e. Hence a counter of stagings for each parity.
-// No group gets two rounds ahead, because no member completes e+1 without the signal that the late group
-// still holds back; and none finishes e+1 before all have finished e, so that one counter of finishes does.
-// So the arrivals of two rounds never mix on one counter, nor those of two calls: the next begins when the
-// one before it has ended in all groups.
+// No group stages two rounds ahead of another, because no member completes e+1 without the signal that the
+// late group still holds back. One counter of finishes does: it is right when the call has ended. (Before,
+// a group that has finished e+1 already may stand in for one that has not finished e, and the lane's epoch
+// moves to e a little early. Nobody reads it before the call has ended.)
 struct alignas(kLineBytes) ArrivalCounter {
   std::uint64_t count;
 };
@@ -53,11 +55,20 @@ struct alignas(kLineBytes) ArrivalCounter {
 // Groups that share a round: a power of two, at most kMostParts.
 inline constexpr std::uint64_t kMostParts = 64;
 
-// Which of the groups that share the rounds of a call one is.
+// Which of the groups that share the rounds of a call one is. Their number is kept as its logarithm: a
+// device divides slowly.
 struct Part {
   std::uint32_t index = 0;
-  std::uint32_t count = 1;
+  std::uint32_t shift = 0;
+
+  RCN_HD constexpr std::uint32_t count() const { return 1u << shift; }
 };
+
+RCN_HD constexpr Part part_of(std::uint32_t index, std::uint32_t count) {
+  Part part{index, 0};
+  while (part.count() < count) ++part.shift;
+  return part;
+}
 
 // Plain handle of a lane; owns nothing. The memory it points to outlives every round on it.
 struct Lane {
@@ -71,7 +82,7 @@ struct Lane {
   unsigned char* send[kParities];
   std::uint64_t* epoch;             // last completed round; private memory
   const std::uint64_t* abort_word;  // private memory
-  ArrivalCounter* staged;           // [kParities]; used where several groups share a round
+  ArrivalCounter* staged;           // [kParities]; null where no round is ever shared by several groups
   ArrivalCounter* finished;         // one
 };
 
@@ -117,20 +128,31 @@ RCN_HD const std::uint64_t* tag_of(const PeerLink& link, std::uint64_t epoch) {
   return link.tag[parity_of<Env>(epoch)];
 }
 
-// True for exactly one of the `parts` groups: the last to arrive, which then sees what the others did
-// before they arrived (acquire-release on the counter).
+// How many rounds the staging counter of `epoch` has counted, with this one.
+RCN_HD constexpr std::uint64_t staging_round(std::uint64_t epoch) {
+  return (epoch + 1) / kParities;
+}
+
+// True for exactly one of a round's groups: the last to arrive in the counter's round `round`, which then
+// sees what the others did before they arrived (acquire-release on the counter).
 template <class Env, class Group>
-RCN_HD bool last_to_arrive(Env& env, Group& group, std::uint32_t parts, ArrivalCounter* counter) {
+RCN_HD bool last_to_arrive(Env& env, Group& group, const Lane& lane, Part part, ArrivalCounter* counter,
+                           std::uint64_t round) {
   group.sync();
-  if (parts == 1) return true;
-  bool last = false;
+  const bool alone = part.shift == 0;
+  if (alone && lane.staged == nullptr) return true;
+  bool last = alone;
   if (group.id() == 0) {
-    const std::uint64_t weight = kMostParts / parts;
-    const std::uint64_t before = env.fetch_add(&counter->count, weight);
-    last = (before + weight) % kMostParts == 0;
-    if constexpr (Env::kMutation == Mutation::kEarlyPublish) last = before % kMostParts == 0;
+    if (alone) {
+      env.store_relaxed(&counter->count, round * kMostParts);
+    } else {
+      const std::uint64_t weight = kMostParts >> part.shift;
+      const std::uint64_t before = env.fetch_add(&counter->count, weight);
+      last = before + weight == round * kMostParts;
+      if constexpr (Env::kMutation == Mutation::kEarlyPublish) last = before == (round - 1) * kMostParts;
+    }
   }
-  return group.broadcast(last);
+  return alone || group.broadcast(last);
 }
 
 // Share `index` of `count` of [begin, end), cut at multiples of 16 bytes from `begin`; may be empty.
@@ -146,11 +168,37 @@ RCN_HD inline void range_of(std::uint32_t index, std::uint32_t count, std::uint6
   to = end - from < share ? end : from + share;
 }
 
+// The share of one of the groups that share a round of `bytes`, in a call whose rounds have at most `most`:
+// cut at the same places in all of them. A group that is ahead stages a later round while another still
+// reads its own share of the slot.
+RCN_HD inline void share_of(Part part, std::uint64_t most, std::uint64_t bytes, std::uint64_t& from,
+                            std::uint64_t& to) {
+  if (part.shift == 0) {
+    from = 0;
+    to = bytes;
+    return;
+  }
+  const std::uint64_t share = round_up((most + part.count() - 1) >> part.shift, 16);
+  from = share * part.index < bytes ? share * part.index : bytes;
+  to = bytes - from < share ? bytes : from + share;
+}
+
 // The member `distance` places after this one. Everybody starts with the next, so that not all turn to rank
 // 0 at once.
 RCN_HD inline std::uint32_t member_at(const Lane& lane, std::uint32_t distance) {
   const std::uint32_t member = lane.rank + distance;
   return member < lane.ranks ? member : member - lane.ranks;
+}
+
+// Wakes the members among this thread's share that sleep, after it has published to them.
+template <class Env, class Group>
+RCN_HD void wake_members(Env& env, const Group& group, const Lane& lane) {
+  if (!lane.may_sleep) return;
+  if constexpr (Env::kMutation != Mutation::kNoFence) env.fence();  // one for all flags; see sleep.h
+  for (std::uint32_t i = 1 + group.id(); i < lane.ranks; i += group.size()) {
+    WakeLine* const wake = lane.peers[member_at(lane, i)].wake;
+    if (wake != nullptr) notify_if_sleeping(env, wake);
+  }
 }
 
 // Tells every mapped member that this rank's payload of `epoch` is there: payload, then signal (rule 4).
@@ -168,12 +216,8 @@ RCN_HD void publish(Env& env, const Group& group, const Lane& lane, std::uint64_
     env.store_relaxed(&signal->tag, piece.tag);
     env.store_release(&signal->epoch, epoch);
   }
-  if (!lane.may_sleep) return;
-  if constexpr (Env::kMutation != Mutation::kNoFence) env.fence();  // one for all flags; see sleep.h
-  for (std::uint32_t i = 1 + group.id(); i < lane.ranks; i += group.size()) {
-    WakeLine* const wake = lane.peers[member_at(lane, i)].wake;
-    if (wake != nullptr) notify_if_sleeping(env, wake);
-  }
+  // A device's Env has no notify(): a device wakes nobody.
+  if constexpr (requires(std::uint32_t * word) { env.notify(word); }) wake_members(env, group, lane);
 }
 
 // One look at the signals of `epoch` by one of `threads` threads: at those of member `state.next` and every

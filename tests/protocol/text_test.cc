@@ -166,15 +166,67 @@ TEST_CASE("shares cover a range exactly once and are cut at 16 bytes") {
   }
 }
 
+TEST_CASE("the groups of a round share its bytes as threads share a range") {
+  for (const std::uint32_t count : {1u, 2u, 4u, 8u, 64u}) {
+    for (std::uint64_t bytes = 0; bytes <= 3000; bytes += 7) {
+      for (std::uint32_t index = 0; index < count; ++index) {
+        std::uint64_t from, to, expected_from, expected_to;
+        share_of(part_of(index, count), bytes, bytes, from, to);
+        range_of(index, count, 0, bytes, expected_from, expected_to);
+        REQUIRE(from == expected_from);
+        REQUIRE(to == expected_to);
+      }
+    }
+  }
+}
+
+TEST_CASE("a group's share lies in one place in all rounds of a call") {
+  for (const std::uint32_t count : {2u, 4u, 8u}) {
+    for (std::uint64_t bytes = 0; bytes <= 3000; bytes += 7) {
+      std::uint64_t covered = 0;
+      for (std::uint32_t index = 0; index < count; ++index) {
+        std::uint64_t from, to, full_from, full_to;
+        share_of(part_of(index, count), 3000, 3000, full_from, full_to);
+        share_of(part_of(index, count), 3000, bytes, from, to);
+        REQUIRE(from == covered);
+        REQUIRE((from == to || (from == full_from && to <= full_to)));
+        covered = to;
+      }
+      REQUIRE(covered == bytes);
+    }
+  }
+}
+
+TEST_CASE("a parity's staging counter counts its own epochs") {
+  std::uint64_t counted[kParities] = {};
+  for (std::uint64_t epoch = 1; epoch <= 20; ++epoch) {
+    CHECK(staging_round(epoch) == ++counted[epoch % kParities]);
+  }
+}
+
 TEST_CASE("the last of the groups that share a round knows it, however many the rounds before had") {
   rocenante::HostEnv env;
   rocenante::SoloGroup group;
   ArrivalCounter counter{};
-  for (const std::uint32_t parts : {2u, 8u, 1u, 4u, 64u, 1u, 2u}) {
-    for (int round = 0; round < 3; ++round) {
+  Lane lane{};
+  lane.staged = &counter;
+  std::uint64_t round = 0;
+  for (const std::uint32_t parts : {2u, 8u, 1u, 4u, 64u, 1u, 1u, 2u}) {
+    for (int i = 0; i < 3; ++i) {
+      ++round;
       for (std::uint32_t arrived = 1; arrived <= parts; ++arrived) {
-        CHECK(last_to_arrive(env, group, parts, &counter) == (arrived == parts));
+        CHECK(last_to_arrive(env, group, lane, part_of(0, parts), &counter, round) == (arrived == parts));
       }
     }
   }
+}
+
+TEST_CASE("a group that goes on after another has been aborted does not complete its round") {
+  rocenante::HostEnv env;
+  rocenante::SoloGroup group;
+  ArrivalCounter counter{};
+  Lane lane{};
+  lane.staged = &counter;
+  CHECK_FALSE(last_to_arrive(env, group, lane, part_of(0, 2), &counter, 1));
+  CHECK_FALSE(last_to_arrive(env, group, lane, part_of(0, 2), &counter, 2));
 }

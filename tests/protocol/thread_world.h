@@ -168,7 +168,7 @@ class ThreadPort {
 template <class T>
 class SumCombiner {
  public:
-  static constexpr bool kStagesOwn = false;
+  static constexpr bool reads_slot(const protocol::Piece&) { return false; }
 
   explicit SumCombiner(std::uint32_t ranks) : ranks_(ranks) {}
 
@@ -221,7 +221,8 @@ class ThreadMember {
     const bool in_line = bytes <= protocol::kInlineBytes;
     const protocol::Exchange exchange{input, output, bytes, piece_bytes, tag, in_line, false};
     protocol::OneShot<ThreadEnv<kMutant>, ThreadGroup, ThreadPort<ThreadEnv<kMutant>>, SumCombiner<T>> shot(
-        env_, group_, world_.rank(rank_).lane, port_, combiner, {part_, world_.config().parts}, exchange);
+        env_, group_, world_.rank(rank_).lane, port_, combiner,
+        protocol::part_of(part_, world_.config().parts), exchange);
     const protocol::Verdict verdict = world_.config().sleeps ? nap(shot) : spin(shot);
     everybody_.sync();  // over for all threads of the rank
     return verdict;

@@ -68,7 +68,7 @@ class Port {
 template <class ModelEnv, bool kChanges>
 class Combiner {
  public:
-  static constexpr bool kStagesOwn = kChanges;
+  static constexpr bool reads_slot(const protocol::Piece&) { return kChanges; }
 
   Combiner(ModelEnv& env, World& world, std::uint32_t rank, std::uint32_t operation)
       : env_(env), world_(world), rank_(rank), operation_(operation) {}
@@ -169,7 +169,7 @@ class RankThread final : public Program {
                                       world_.tag(rank_, operation),   world_.scenario().in_line,
                                       world_.scenario().user_buffer};
     protocol::OneShot<ModelEnv, Group<ModelEnv>, Port<ModelEnv>, Combiner<ModelEnv, kChanges>> shot(
-        env, group, mine.lane, port, combiner, {part_, world_.parts_of(rank_)}, exchange);
+        env, group, mine.lane, port, combiner, protocol::part_of(part_, world_.parts_of(rank_)), exchange);
     const protocol::Verdict verdict = drive(env, shot);
     // Aborted while it drained, it has completed its rounds.
     const bool completed = verdict == protocol::Verdict::kReady || shot.draining();

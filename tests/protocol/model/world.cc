@@ -217,7 +217,7 @@ void World::link(std::uint32_t rank) {
                {mine.outbox + geometry(rank).send_offset(0), mine.outbox + geometry(rank).send_offset(1)},
                mine.epoch,
                mine.abort_word,
-               mine.staged,
+               parts_of(rank) > 1 ? mine.staged : nullptr,
                mine.finished};
 }
 

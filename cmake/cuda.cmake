@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# CUDA: the compilers of the device kernels and the runtime, which is linked statically. Neither a GPU nor a driver
+# is needed to build. Sets ROCENANTE_HAVE_CUDA.
+#
+# The kernels are compiled to PTX once and to machine code for each architecture from that; what results is put
+# into the library as data (reduce_kernels/cuda), so CMake's own CUDA language is not used.
+set(ROCENANTE_CUDA_ARCHITECTURES "80;90;100;120;121" CACHE STRING "Compute capabilities to compile machine code for")
+set(ROCENANTE_CUDA_OLDEST 12.9)  # the first that knows 121
+
+# The folder of a usable toolkit in `var`, or why there is none in `why`.
+function(rocenante_find_cuda var why)
+  set(${var} "" PARENT_SCOPE)
+  if(CMAKE_CROSSCOMPILING OR ROCENANTE_SANITIZE)
+    # Sanitizers look at the host's code; the kernels' text runs there by threads.
+    set(${why} "not in this kind of build" PARENT_SCOPE)
+    return()
+  endif()
+  find_program(ROCENANTE_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+  mark_as_advanced(ROCENANTE_NVCC)
+  if(NOT ROCENANTE_NVCC)
+    set(${why} "no nvcc in PATH, CUDA_HOME or /usr/local/cuda" PARENT_SCOPE)
+    return()
+  endif()
+  execute_process(COMMAND ${ROCENANTE_NVCC} --version OUTPUT_VARIABLE version ERROR_QUIET)
+  string(REGEX MATCH "release ([0-9.]+)" match "${version}")
+  if(NOT CMAKE_MATCH_1 OR CMAKE_MATCH_1 VERSION_LESS ROCENANTE_CUDA_OLDEST)
+    set(${why} "${ROCENANTE_NVCC} is release '${CMAKE_MATCH_1}', ${ROCENANTE_CUDA_OLDEST} is needed" PARENT_SCOPE)
+    return()
+  endif()
+  get_filename_component(nvcc ${ROCENANTE_NVCC} REALPATH)
+  get_filename_component(home ${nvcc}/../.. ABSOLUTE)
+  find_path(ROCENANTE_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS ${home}/include NO_DEFAULT_PATH)
+  find_library(ROCENANTE_CUDART NAMES libcudart_static.a HINTS ${home}/lib64 ${home}/lib NO_DEFAULT_PATH)
+  mark_as_advanced(ROCENANTE_CUDA_INCLUDE_DIR ROCENANTE_CUDART)
+  foreach(tool ptxas fatbinary)
+    if(NOT EXISTS ${home}/bin/${tool})
+      set(${why} "no ${tool} beside ${nvcc}" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  if(NOT ROCENANTE_CUDA_INCLUDE_DIR OR NOT ROCENANTE_CUDART)
+    set(${why} "no cuda_runtime_api.h or libcudart_static.a in ${home}" PARENT_SCOPE)
+    return()
+  endif()
+  set(${var} ${home} PARENT_SCOPE)
+endfunction()
+
+set(ROCENANTE_HAVE_CUDA OFF)
+if(NOT ROCENANTE_CUDA STREQUAL "OFF")
+  rocenante_find_cuda(ROCENANTE_CUDA_HOME why)
+  if(ROCENANTE_CUDA_HOME)
+    set(ROCENANTE_HAVE_CUDA ON)
+    add_library(rocenante_cudart INTERFACE)
+    target_include_directories(rocenante_cudart SYSTEM INTERFACE ${ROCENANTE_CUDA_INCLUDE_DIR})
+    target_link_libraries(rocenante_cudart INTERFACE ${ROCENANTE_CUDART} Threads::Threads ${CMAKE_DL_LIBS} rt)
+  elseif(ROCENANTE_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "CUDA: ${why}")
+  else()
+    message(STATUS "the CUDA parts are left out: ${why}")
+  endif()
+endif()

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reduce_kernels/cuda/all_reduce.cuh"
+
+ROCENANTE_HALF_KERNELS(ROCENANTE_DEFINE_KERNEL)
+ROCENANTE_HALF_LATENCY_KERNELS(ROCENANTE_DEFINE_LATENCY_KERNEL)

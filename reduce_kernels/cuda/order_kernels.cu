@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reduce_kernels/cuda/all_reduce.cuh"
+
+ROCENANTE_ORDER_KERNELS(ROCENANTE_DEFINE_KERNEL)
