@@ -102,6 +102,19 @@ def check_resources(folder, architecture):
     return wrong if found else wrong + [f"sm_{architecture}: ptxas said nothing"]
 
 
+def print_seconds(folder):
+    """How long the kernels took to compile, if Ninja has noted it."""
+    log = os.path.join(folder, "../../.ninja_log")
+    if not os.path.exists(log):
+        return
+    took = {}
+    with open(log, encoding="utf-8") as file:
+        for fields in (line.rstrip("\n").split("\t") for line in file):
+            if len(fields) > 3 and re.match(r"reduce_kernels/cuda/\w+(\.\w+)?\.(ptx|cubin|fatbin)$", fields[3]):
+                took[fields[3]] = int(fields[1]) - int(fields[0])
+    print(f"compiled in {sum(took.values()) / 1000:.0f} s, one after the other")
+
+
 def find_disassembler(nvcc):
     for name, arguments in (("nvdisasm", ["-c"]), ("cuobjdump", ["-sass"])):
         beside = os.path.join(os.path.dirname(os.path.realpath(nvcc)), name)
@@ -148,6 +161,7 @@ def check_sass(folder, architecture, disassembler):
 def main():
     folder, nvcc, *architectures = sys.argv[1:]
     wrong = check_ptx(folder)
+    print_seconds(folder)
     disassembler = find_disassembler(nvcc)
     if not disassembler:
         print("no nvdisasm or cuobjdump: the machine code itself is not read")

@@ -2,6 +2,7 @@
 //
 // Launches of a device by groups of threads: what CTAs run, at full speed, results to the bit, and how
 // launches fail.
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -144,7 +145,7 @@ void all_reduce_all(const ThreadConfig& config) {
       if (verdict != Verdict::kReady) user.wrong.fetch_add(1);
       if (first) {
         const std::vector<unsigned char> right = expected(drawn, call);
-        if (std::memcmp(user.out(call, rank), right.data(), right.size()) != 0) user.wrong.fetch_add(1);
+        if (!std::equal(right.begin(), right.end(), user.out(call, rank))) user.wrong.fetch_add(1);
       }
     }
   });
