@@ -91,7 +91,9 @@ class SimDevice final : public StreamDevice {
 
   // What tests ask.
   const SimShape& shape() const { return shape_; }
-  std::uint64_t launches() const { return launches_; }        // begun
+  std::uint64_t launches() const { return launches_; }  // begun
+  // The last completed round of the lane that was launched on last; only while nothing runs.
+  std::uint64_t epoch() const { return *last_lane_.load()->lane.epoch; }
   std::uint64_t allocations() const { return allocations_; }  // of memory, events and reach, ever
   std::uint64_t default_stream_uses() const { return default_stream_uses_; }
   std::size_t memory_ranges() const { return memory_->ranges(); }  // not yet let go of
@@ -132,6 +134,7 @@ class SimDevice final : public StreamDevice {
   const SimShape shape_;
   const std::shared_ptr<SimMemory> memory_ = std::make_shared<SimMemory>();
   std::atomic<std::uint64_t> launches_{0};
+  std::atomic<const protocol::DeviceLane*> last_lane_{nullptr};
   std::atomic<std::uint64_t> allocations_{0};
   mutable std::atomic<std::uint64_t> default_stream_uses_{0};
 
