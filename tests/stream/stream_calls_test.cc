@@ -62,7 +62,7 @@ TEST_CASE("All-reduces on a stream give the right sums, whatever their size and 
 // "Stage and tail counters shared": groups that run apart by a round must not be counted together. Many
 // groups and short rounds let them.
 TEST_CASE("Groups of a launch may be a round apart") {
-  const StreamWorld world{2, 1, {4, 1}, "ROCENANTE_SLOT_BYTES=4096;ROCENANTE_CHUNK_BYTES=128"};
+  const StreamWorld world{2, 1, {4, 1, 16}, "ROCENANTE_SLOT_BYTES=4096;ROCENANTE_CHUNK_BYTES=128"};
   const std::string error = run_streams(world, [&](StreamRank& self) {
     SimDevice& device = self.device();
     void* const stream = device.make_stream();

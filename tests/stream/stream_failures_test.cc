@@ -154,7 +154,7 @@ TEST_CASE("Abort frees a waiting launch, from another thread and whatever the st
 // barrier. The simulated device ends the program if they do.
 TEST_CASE("An abort at any moment gives the threads of a group one verdict") {
   for (int turn = 0; turn < 12; ++turn) {
-    const StreamWorld world{2, 1, {4, 3}, "ROCENANTE_SLOT_BYTES=4096"};
+    const StreamWorld world{2, 1, {4, 3, 64}, "ROCENANTE_SLOT_BYTES=4096"};
     const std::string error = run_streams(world, [&](StreamRank& self) {
       SimDevice& device = self.device();
       void* const stream = device.make_stream();

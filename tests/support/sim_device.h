@@ -24,6 +24,8 @@ namespace rocenante::test {
 struct SimShape {
   std::uint32_t groups = 2;
   std::uint32_t threads = 2;  // of each group
+  // Small, so that small calls take several groups; calls of one communicator take more or fewer.
+  std::uint64_t bytes_per_group = 64;
 };
 
 // Which memory the device knows. Outlives the device, because what it handed out may.
@@ -119,6 +121,9 @@ class SimDevice final : public StreamDevice {
                                      GraphNode* record) override;
   Status keep(void* stream, std::shared_ptr<void> reference) override;
   std::uint32_t most_groups() const override { return shape_.groups; }
+  std::uint32_t groups_for(std::uint64_t bytes) const override {
+    return protocol::groups_for(bytes, shape_.bytes_per_group, shape_.groups);
+  }
 
  private:
   using StreamPtr = std::shared_ptr<SimStream>;
