@@ -97,7 +97,6 @@ struct StreamCalls::State {
   DeviceMemory local;
   DeviceMemory shared;
   std::unique_ptr<StreamEvent> event;
-  std::uint32_t groups = 1;
   DeviceLane* lane = nullptr;            // the device's address
   DeviceWords* words = nullptr;          // the host's
   std::uint32_t* peer_states = nullptr;  // the host's
@@ -169,7 +168,6 @@ Result<std::unique_ptr<StreamCalls>> StreamCalls::create(const StreamSetup& setu
   RCN_ASSIGN(state->local, device.allocate_local(local.bytes));
   RCN_ASSIGN(state->shared, device.allocate_shared(shared.bytes));
   RCN_ASSIGN(state->event, device.make_event());
-  state->groups = device.most_groups();
   state->lane = at<DeviceLane>(state->local.device, 0);
   state->words = at<DeviceWords>(state->shared.host, 0);
   state->peer_states = at<std::uint32_t>(state->shared.host, shared.peer_states);
@@ -216,7 +214,10 @@ DoorbellRing* StreamCalls::ring() const {
 
 Status StreamCalls::enqueue(CallLaunch call, void* stream, bool* changed) {
   call.lane = state_->lane;
-  call.groups = state_->groups;
+  // What rides in the signal lines is published by one group, which may combine in place right after it.
+  call.groups = call.exchange.in_line
+                    ? 1
+                    : device_.groups_for(std::min(call.exchange.bytes, call.exchange.piece_bytes));
   *changed = false;
   RCN_ASSIGN(const StreamCapture capture, device_.capture_of(stream));
   *changed = true;

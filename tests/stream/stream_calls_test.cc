@@ -59,6 +59,26 @@ TEST_CASE("All-reduces on a stream give the right sums, whatever their size and 
   REQUIRE(error == "");
 }
 
+// "Stage and tail counters shared": groups that run apart by a round must not be counted together. Many
+// groups and short rounds let them.
+TEST_CASE("Groups of a launch may be a round apart") {
+  const StreamWorld world{2, 1, {4, 1, 16}, "ROCENANTE_SLOT_BYTES=4096;ROCENANTE_CHUNK_BYTES=128"};
+  const std::string error = run_streams(world, [&](StreamRank& self) {
+    SimDevice& device = self.device();
+    void* const stream = device.make_stream();
+    std::vector<std::unique_ptr<Step>> steps;
+    for (std::size_t i = 0; i < 10; ++i) {
+      steps.push_back(std::make_unique<Step>(device, 1500));
+      STREAM_TRY(steps[i]->enqueue(self, stream));
+    }
+    STREAM_TRY(failure(device.synchronise(stream)));
+    std::string wrong;
+    for (const auto& step : steps) wrong += step->wrong;
+    return wrong;
+  });
+  REQUIRE(error == "");
+}
+
 TEST_CASE("A pre-multiplied sum multiplies on the device") {
   const std::string error = run_streams({3, 1, {}, ""}, [&](StreamRank& self) {
     SimDevice& device = self.device();

@@ -94,6 +94,7 @@ TEST_CASE("After a timeout nothing is written, no epoch advances and later calls
       for (std::size_t place = 0; place < data.count(); ++place) {
         if (data.data()[place] != value_of(5, 0, place)) return std::string("a failed call wrote");
       }
+      if (device.epoch() != 1) return std::string("a failed call advanced the epoch");
       STREAM_TRY(expect(async_error(self.comm()), "epoch 2"));
       STREAM_TRY(expect(all_reduce(self, data, stream), "did not come"));
     }
@@ -153,7 +154,7 @@ TEST_CASE("Abort frees a waiting launch, from another thread and whatever the st
 // barrier. The simulated device ends the program if they do.
 TEST_CASE("An abort at any moment gives the threads of a group one verdict") {
   for (int turn = 0; turn < 12; ++turn) {
-    const StreamWorld world{2, 1, {4, 3}, "ROCENANTE_SLOT_BYTES=4096"};
+    const StreamWorld world{2, 1, {4, 3, 64}, "ROCENANTE_SLOT_BYTES=4096"};
     const std::string error = run_streams(world, [&](StreamRank& self) {
       SimDevice& device = self.device();
       void* const stream = device.make_stream();

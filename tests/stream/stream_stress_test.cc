@@ -155,11 +155,11 @@ class Program {
 }  // namespace
 
 TEST_CASE("Mixed eager and captured operations on several streams and communicators are exact") {
-  const StreamWorld world{4, 2, {2, 1}, "ROCENANTE_SLOT_BYTES=4096;ROCENANTE_CHUNK_BYTES=1024"};
+  const StreamWorld world{4, 2, {2, 1, 64}, "ROCENANTE_SLOT_BYTES=4096;ROCENANTE_CHUNK_BYTES=1024"};
   REQUIRE(run_streams(world, [](StreamRank& self) { return Program(self, 10'000).run(); }) == "");
 }
 
 TEST_CASE("They are so where progress threads carry them, all or some") {
-  const StreamWorld world{3, 2, {2, 1}, "ROCENANTE_SLOT_BYTES=4096;ROCENANTE_TRANSPORT=tcp"};
+  const StreamWorld world{3, 2, {2, 1, 64}, "ROCENANTE_SLOT_BYTES=4096;ROCENANTE_TRANSPORT=tcp"};
   REQUIRE(run_streams(world, [](StreamRank& self) { return Program(self, 500).run(); }) == "");
 }

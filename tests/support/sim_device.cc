@@ -274,6 +274,7 @@ Result<GraphNode*> SimDevice::launch(void* stream, const CallLaunch& call) {
   SimNode node;
   node.work = [this, call] {
     ++launches_;
+    last_lane_ = call.lane;
     return run_launch(pool_, call, shape_.threads);
   };
   return handle_of(submit(*found, std::move(node)));

@@ -24,6 +24,8 @@ namespace rocenante::test {
 struct SimShape {
   std::uint32_t groups = 2;
   std::uint32_t threads = 2;  // of each group
+  // Small, so that small calls take several groups; calls of one communicator take more or fewer.
+  std::uint64_t bytes_per_group = 64;
 };
 
 // Which memory the device knows. Outlives the device, because what it handed out may.
@@ -91,7 +93,9 @@ class SimDevice final : public StreamDevice {
 
   // What tests ask.
   const SimShape& shape() const { return shape_; }
-  std::uint64_t launches() const { return launches_; }        // begun
+  std::uint64_t launches() const { return launches_; }  // begun
+  // The last completed round of the lane that was launched on last; only while nothing runs.
+  std::uint64_t epoch() const { return *last_lane_.load()->lane.epoch; }
   std::uint64_t allocations() const { return allocations_; }  // of memory, events and reach, ever
   std::uint64_t default_stream_uses() const { return default_stream_uses_; }
   std::size_t memory_ranges() const { return memory_->ranges(); }  // not yet let go of
@@ -117,6 +121,9 @@ class SimDevice final : public StreamDevice {
                                      GraphNode* record) override;
   Status keep(void* stream, std::shared_ptr<void> reference) override;
   std::uint32_t most_groups() const override { return shape_.groups; }
+  std::uint32_t groups_for(std::uint64_t bytes) const override {
+    return protocol::groups_for(bytes, shape_.bytes_per_group, shape_.groups);
+  }
 
  private:
   using StreamPtr = std::shared_ptr<SimStream>;
@@ -132,6 +139,7 @@ class SimDevice final : public StreamDevice {
   const SimShape shape_;
   const std::shared_ptr<SimMemory> memory_ = std::make_shared<SimMemory>();
   std::atomic<std::uint64_t> launches_{0};
+  std::atomic<const protocol::DeviceLane*> last_lane_{nullptr};
   std::atomic<std::uint64_t> allocations_{0};
   mutable std::atomic<std::uint64_t> default_stream_uses_{0};
 
