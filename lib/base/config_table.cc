@@ -44,6 +44,24 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
      "auto", 0, 1024.0 * 1024 * 1024 * 1024, Scope::kAgreed, false,
      "The largest all-reduce that the NCCL interface performs itself where it has the choice; larger ones "
      "go to the real NCCL. auto is 4M for 2 ranks, 1M for up to 4, 256K for more."},
+    {Key::kAllGatherMaxBytes, "ROCENANTE_ALL_GATHER_MAX_BYTES", ValueType::kBytes, nullptr, "auto", "bytes",
+     "auto", 0, 1024.0 * 1024 * 1024 * 1024, Scope::kAgreed, false,
+     "As ROCENANTE_ALL_REDUCE_MAX_BYTES for all-gather, by what a rank receives. auto is what it is for "
+     "all-reduce."},
+    {Key::kReduceScatterMaxBytes, "ROCENANTE_REDUCE_SCATTER_MAX_BYTES", ValueType::kBytes, nullptr, "auto",
+     "bytes", "auto", 0, 1024.0 * 1024 * 1024 * 1024, Scope::kAgreed, false,
+     "As ROCENANTE_ALL_REDUCE_MAX_BYTES for reduce-scatter, by what a rank sends. auto is half of what it "
+     "is for all-reduce."},
+    {Key::kBroadcastMaxBytes, "ROCENANTE_BROADCAST_MAX_BYTES", ValueType::kBytes, nullptr, "auto", "bytes",
+     "auto", 0, 1024.0 * 1024 * 1024 * 1024, Scope::kAgreed, false,
+     "As ROCENANTE_ALL_REDUCE_MAX_BYTES for broadcast. auto is half of what it is for all-reduce."},
+    {Key::kReduceMaxBytes, "ROCENANTE_REDUCE_MAX_BYTES", ValueType::kBytes, nullptr, "auto", "bytes",
+     "auto", 0, 1024.0 * 1024 * 1024 * 1024, Scope::kAgreed, false,
+     "As ROCENANTE_ALL_REDUCE_MAX_BYTES for reduce. auto is half of what it is for all-reduce."},
+    {Key::kAllToAllMaxBytes, "ROCENANTE_ALL_TO_ALL_MAX_BYTES", ValueType::kBytes, nullptr, "auto", "bytes",
+     "auto", 0, 1024.0 * 1024 * 1024 * 1024, Scope::kAgreed, false,
+     "As ROCENANTE_ALL_REDUCE_MAX_BYTES for all-to-all, by what a rank sends. auto is half of what it is "
+     "for all-reduce."},
     {Key::kSpinUs, "ROCENANTE_SPIN_US", ValueType::kInteger, nullptr, "20", "us", nullptr, 0, 10e6,
      Scope::kLocal, false,
      "How long a waiting call spins before it yields the processor. With more ranks on this host than "

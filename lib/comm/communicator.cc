@@ -71,16 +71,19 @@ Status Communicator::initialise(const UniqueId& id) {
   const std::string world(reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size());
   register_driver(world, driver_);
 
+  reunion_.emplace(id, rank_, config_);
   HostIdentity self = local_identity();
   catalog_.look_around(config_, &self);
   const Status prepared = prepare();
-  RCN_ASSIGN(
-      const std::vector<std::string> identities,
-      exchange(prepared.ok() ? Result<std::string>(encode_identity(self)) : Result<std::string>(prepared),
-               deadline));
+  RCN_ASSIGN(const std::vector<std::string> identities,
+             exchange(prepared.ok() ? Result<std::string>(reunion_->address_bytes() + encode_identity(self))
+                                    : Result<std::string>(prepared),
+                      deadline));
   identities_.resize(ranks_);
+  const bool is_whole = reunion_->complete(identities, key);
   for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
-    if (!decode_identity(identities[peer], &identities_[peer])) {
+    if (!is_whole || !decode_identity(std::string_view(identities[peer]).substr(Reunion::kAddressBytes),
+                                      &identities_[peer])) {
       return make_error(Code::kRemoteError, "rank {} sent an identity that cannot be read", peer);
     }
   }
@@ -108,6 +111,10 @@ Status Communicator::initialise(const UniqueId& id) {
            ranks_, ranks_on_host(rank_, identities_), processors_on_host(rank_, identities_),
            kernels_->target, ranks_ == 1 ? "self" : transport_names_[rank_ == 0 ? 1 : 0]);
   return {};
+}
+
+Result<UniqueId> Communicator::reunion_id(const std::vector<bool>& left_out) const {
+  return reunion_->id_without(left_out);
 }
 
 // What can fail before anything is shared.

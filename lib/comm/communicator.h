@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "lib/comm/host_collectives.h"
 #include "lib/comm/host_env.h"
 #include "lib/comm/host_reduce.h"
+#include "lib/comm/reunion.h"
 #include "lib/comm/stats.h"
 #include "lib/comm/stream_calls.h"
 #include "lib/comm/topology.h"
@@ -67,6 +69,10 @@ class Communicator final : private ControlListener {
   std::uint32_t rank() const { return rank_; }
   std::uint32_t ranks() const { return ranks_; }
   const Counters& counters() const { return counters_; }
+  // The same on all ranks, and known to no one else.
+  const net::SecretKey& key() const { return control_->key(); }
+  // Reunion::id_without; also of a communicator that has failed. Any thread.
+  Result<UniqueId> reunion_id(const std::vector<bool>& left_out) const;
   const char* transport_name(std::uint32_t peer) const { return transport_names_[peer].c_str(); }
 
   // Runs a call to its end on the calling thread. Inline, so that who names the collective pays for no
@@ -224,6 +230,7 @@ class Communicator final : private ControlListener {
 
   Result<std::shared_ptr<Device>> device_;  // an error only until initialisation has reported it
   std::unique_ptr<ControlStar> control_;
+  std::optional<Reunion> reunion_;
   std::vector<HostIdentity> identities_;
   std::vector<std::string> transport_names_;
   protocol::Geometry geometry_;

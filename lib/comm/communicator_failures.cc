@@ -88,6 +88,8 @@ std::string Communicator::why_lost(std::uint32_t peer) {
 }
 
 void Communicator::look_after(Operation& operation, std::uint64_t waited_ns) {
+  if (net::cancelled()) [[unlikely]]
+    return abort_by_user();
   const std::uint64_t epoch = operation.epoch();
   const std::uint32_t missing = operation.missing();
   if (missing >= ranks_ || missing == rank_) {

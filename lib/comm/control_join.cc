@@ -45,14 +45,6 @@ Status check_arguments(std::uint32_t rank, std::uint32_t nranks) {
   return {};
 }
 
-// Where rank 0 listens. Without a secret everything stays where the rendezvous is: on loopback.
-Result<net::SocketFd> listen_for_ranks(const UniqueIdContents& id, const Config& config) {
-  if (id.is_local_only) return net::listen_at(id.rendezvous.with_port(0));
-  net::Interface interface;
-  RCN_ASSIGN(interface, net::configured_interface(config));
-  return net::listen_at(interface.address);
-}
-
 std::string who_is(std::uint32_t rank, std::string_view where) {
   return fmt::format("rank {} ({})", rank, where);
 }
@@ -189,6 +181,13 @@ Status better_reason(Meeting* meeting, Status status) {
 }
 
 }  // namespace
+
+Result<net::SocketFd> listen_for_ranks(const UniqueIdContents& id, const Config& config) {
+  if (id.is_local_only) return net::listen_at(id.rendezvous.with_port(0));
+  net::Interface interface;
+  RCN_ASSIGN(interface, net::configured_interface(config));
+  return net::listen_at(interface.address);
+}
 
 Result<JoinedStar> join_star(const UniqueId& id, std::uint32_t rank, std::uint32_t nranks,
                              const Config& config, Deadline deadline) {

@@ -7,16 +7,9 @@
 namespace rocenante {
 namespace {
 
-std::mutex& worlds_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-using Worlds = std::map<std::string, std::vector<std::weak_ptr<Driver>>>;
-Worlds& worlds() {
-  static Worlds instance;
-  return instance;
-}
+// Made when the library is loaded, so that they outlive whatever ends its threads.
+std::mutex worlds_mutex;
+std::map<std::string, std::vector<std::weak_ptr<Driver>>> worlds;
 
 }  // namespace
 
@@ -27,21 +20,21 @@ std::uint64_t thread_number() {
 }
 
 void register_driver(const std::string& world, const std::shared_ptr<Driver>& driver) {
-  const std::lock_guard lock(worlds_mutex());
+  const std::lock_guard lock(worlds_mutex);
   // Worlds whose last rank has gone are forgotten here: nothing else grows.
-  for (auto at = worlds().begin(); at != worlds().end();) {
+  for (auto at = worlds.begin(); at != worlds.end();) {
     std::erase_if(at->second, [](const std::weak_ptr<Driver>& held) { return held.expired(); });
-    at = at->second.empty() ? worlds().erase(at) : std::next(at);
+    at = at->second.empty() ? worlds.erase(at) : std::next(at);
   }
-  worlds()[world].push_back(driver);
+  worlds[world].push_back(driver);
 }
 
 std::vector<std::shared_ptr<Driver>> other_drivers(const std::string& world,
                                                    const std::shared_ptr<Driver>& self) {
-  const std::lock_guard lock(worlds_mutex());
+  const std::lock_guard lock(worlds_mutex);
   std::vector<std::shared_ptr<Driver>> result;
-  const auto at = worlds().find(world);
-  if (at == worlds().end()) return result;
+  const auto at = worlds.find(world);
+  if (at == worlds.end()) return result;
   for (const std::weak_ptr<Driver>& held : at->second) {
     std::shared_ptr<Driver> driver = held.lock();
     if (driver != nullptr && driver != self) result.push_back(std::move(driver));

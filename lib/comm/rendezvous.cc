@@ -20,7 +20,7 @@ namespace {
 struct RunningRoot {
   std::thread thread;
   net::SocketFd wake;
-  std::uint16_t port = 0;
+  net::SocketAddress address;
   std::unique_ptr<RendezvousRoot> root;
 };
 using RunningRoots = std::list<RunningRoot>;
@@ -79,7 +79,7 @@ Status start_rendezvous(net::SocketFd listener, const UniqueIdContents& id, std:
   RunningRoot one;
   one.wake = net::open_socket([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!one.wake) return errno_error("eventfd for a rendezvous");
-  one.port = id.rendezvous.port();
+  one.address = id.rendezvous;
   one.root = std::make_unique<RendezvousRoot>(std::move(listener), one.wake.get(), id, init_timeout_ns);
 
   const std::lock_guard lock(table.mutex);
@@ -92,8 +92,12 @@ Status start_rendezvous(net::SocketFd listener, const UniqueIdContents& id, std:
 
 void stop_finished_rendezvous(const net::SocketAddress& address) {
   stop_roots([&](const RunningRoot& one) {
-    return one.root->is_over() || (one.port == address.port() && one.root->has_failed());
+    return one.root->is_over() || (one.address.port() == address.port() && one.root->has_failed());
   });
+}
+
+void stop_rendezvous(const net::SocketAddress& address) {
+  stop_roots([&](const RunningRoot& one) { return one.root->is_over() || one.address == address; });
 }
 
 void stop_all_rendezvous() {

@@ -24,6 +24,9 @@ Status start_rendezvous(net::SocketFd listener, const UniqueIdContents& id, std:
 // can be listened on again.
 void stop_finished_rendezvous(const net::SocketAddress& address);
 
+// Ends every root at `address`, whatever it waits for.
+void stop_rendezvous(const net::SocketAddress& address);
+
 // Ends every root of this process and waits for its thread; ranks that wait there get an error. Called when
 // the library is unloaded or the process exits, too.
 void stop_all_rendezvous();

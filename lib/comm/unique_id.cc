@@ -79,6 +79,28 @@ Result<std::string> configured_secret(const Config& config) {
   return secret;
 }
 
+net::SecretKey child_secret(const net::SecretKey& parent, std::uint64_t number) {
+  net::WireWriter writer;
+  writer.integer(number);
+  return net::derive_key(parent, {net::bytes_of("rocenante.child"), net::bytes_of(writer.bytes())});
+}
+
+// `secret_of` has the id's number.
+template <class SecretOf>
+Result<UniqueId> start_fresh(const Config& config, SecretOf secret_of) {
+  net::Interface interface;
+  RCN_ASSIGN(interface, net::configured_interface(config));
+  net::SocketFd listener;
+  RCN_ASSIGN(listener, net::listen_at(interface.address));
+  UniqueIdContents contents;
+  RCN_ASSIGN(contents.rendezvous, net::local_address(listener.get()));
+  net::random_bytes(std::as_writable_bytes(std::span(&contents.number, 1)));
+  contents.secret = secret_of(contents.number);
+  contents.is_listening = true;
+  RCN_TRY(start_rendezvous(std::move(listener), contents, config.nanoseconds(Key::kInitTimeoutS)));
+  return encode_unique_id(contents);
+}
+
 // The text of the address goes in as it was written: every rank has the same, whatever it resolves to.
 void derive_from(std::string_view secret, std::string_view address, UniqueIdContents* contents) {
   net::WireWriter writer;
@@ -149,16 +171,32 @@ Result<UniqueIdContents> decode_unique_id(const UniqueId& id) {
 }
 
 Result<UniqueId> create_unique_id(const Config& config) {
-  net::Interface interface;
-  RCN_ASSIGN(interface, net::configured_interface(config));
-  net::SocketFd listener;
-  RCN_ASSIGN(listener, net::listen_at(interface.address));
+  return start_fresh(config, [](std::uint64_t) { return net::random_key(); });
+}
+
+Result<UniqueId> create_child_id(const Config& config, const net::SecretKey& parent) {
+  return start_fresh(config, [&](std::uint64_t number) { return child_secret(parent, number); });
+}
+
+Result<ChildOffer> offer_of(const UniqueId& id) {
   UniqueIdContents contents;
-  RCN_ASSIGN(contents.rendezvous, net::local_address(listener.get()));
-  contents.secret = net::random_key();
-  net::random_bytes(std::as_writable_bytes(std::span(&contents.number, 1)));
+  RCN_ASSIGN(contents, decode_unique_id(id));
+  net::WireWriter writer;
+  net::append_address(contents.rendezvous, &writer);
+  writer.integer(contents.number);
+  const net::ByteSpan bytes = net::bytes_of(writer.bytes());
+  ChildOffer offer;
+  std::copy(bytes.begin(), bytes.end(), offer.begin());
+  return offer;
+}
+
+UniqueId accept_offer(const ChildOffer& offer, const net::SecretKey& parent) {
+  net::WireReader reader(std::string_view(reinterpret_cast<const char*>(offer.data()), offer.size()));
+  UniqueIdContents contents;
+  contents.rendezvous = net::read_address(&reader);
+  contents.number = reader.integer<std::uint64_t>();
+  contents.secret = child_secret(parent, contents.number);
   contents.is_listening = true;
-  RCN_TRY(start_rendezvous(std::move(listener), contents, config.nanoseconds(Key::kInitTimeoutS)));
   return encode_unique_id(contents);
 }
 

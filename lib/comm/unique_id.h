@@ -52,6 +52,16 @@ Result<UniqueIdContents> decode_unique_id_payload(
 // the configuration chooses. InvalidArgument when no interface matches, SystemError.
 Result<UniqueId> create_unique_id(const Config& config);
 
+// The same for a communicator made out of another, whose key all its ranks share: they are told of the id
+// by an offer, which admits nobody who lacks that key, so that no secret goes over the parent's
+// connections.
+inline constexpr std::size_t kChildOfferBytes = net::kAddressWireBytes + 8;
+using ChildOffer = std::array<std::byte, kChildOfferBytes>;
+Result<UniqueId> create_child_id(const Config& config, const net::SecretKey& parent);
+// InvalidArgument when the id is none.
+Result<ChildOffer> offer_of(const UniqueId& id);
+UniqueId accept_offer(const ChildOffer& offer, const net::SecretKey& parent);
+
 // The id of "HOST:PORT" and the configured secret; the same on every rank that has both. `serve` also
 // starts the rendezvous there: exactly one process does. Where `address` is a host name and there is a
 // secret, the rendezvous listens on every interface, because a name often resolves to another address on

@@ -33,24 +33,35 @@ inline void sleep_ns(std::uint64_t ns) {
   ::nanosleep(&time, nullptr);
 }
 
+class ScopedCancel;
 namespace detail {
-inline constinit thread_local const std::atomic<bool>* cancel_flag = nullptr;
+inline constinit thread_local const ScopedCancel* innermost_cancel = nullptr;
 }
 
-// While it lives, every deadline of the calling thread has passed as soon as the flag is set; waits notice
-// within kCancelPollMs. Not nested.
+// While it lives, every deadline of the calling thread has passed as soon as the flag, or that of one
+// around it, is set; waits notice within kCancelPollMs.
 class ScopedCancel {
  public:
-  explicit ScopedCancel(const std::atomic<bool>& flag) { detail::cancel_flag = &flag; }
-  ~ScopedCancel() { detail::cancel_flag = nullptr; }
+  explicit ScopedCancel(const std::atomic<bool>& flag) : flag_(flag), outer_(detail::innermost_cancel) {
+    detail::innermost_cancel = this;
+  }
+  ~ScopedCancel() { detail::innermost_cancel = outer_; }
   ScopedCancel(const ScopedCancel&) = delete;
   ScopedCancel& operator=(const ScopedCancel&) = delete;
+
+  bool is_set() const {
+    return flag_.load(std::memory_order_relaxed) || (outer_ != nullptr && outer_->is_set());
+  }
+
+ private:
+  const std::atomic<bool>& flag_;
+  const ScopedCancel* const outer_;
 };
 inline constexpr std::uint64_t kCancelPollMs = 50;
 
 // Whether the calling thread's wait was cancelled.
 inline bool cancelled() {
-  return detail::cancel_flag != nullptr && detail::cancel_flag->load(std::memory_order_relaxed);
+  return detail::innermost_cancel != nullptr && detail::innermost_cancel->is_set();
 }
 
 // An immutable value; copies are cheap.
@@ -74,8 +85,8 @@ class Deadline {
   // For poll(2) and epoll_wait(2): rounded up, so that a wait never ends just before its deadline; -1 for
   // never. At most a minute at a time: callers loop anyway.
   int poll_ms() const {
-    if (is_never() && detail::cancel_flag == nullptr) return -1;
-    const std::uint64_t longest = detail::cancel_flag == nullptr ? 60'000 : kCancelPollMs;
+    if (is_never() && detail::innermost_cancel == nullptr) return -1;
+    const std::uint64_t longest = detail::innermost_cancel == nullptr ? 60'000 : kCancelPollMs;
     const std::uint64_t ns = remaining_ns();
     const std::uint64_t ms =
         ns / kNanosecondsPerMillisecond + (ns % kNanosecondsPerMillisecond == 0 ? 0 : 1);

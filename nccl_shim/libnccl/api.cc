@@ -36,4 +36,10 @@ rcnResult_t refuse_call(const void* comm) {
   return answer_in_group([&] { return not_a_communicator(comm); });
 }
 
+rcnResult_t refuse_unknown(const char* name) {
+  return answer([&] {
+    return make_error(Code::kInvalidUsage, "{} is not native yet: it needs the real NCCL", name);
+  });
+}
+
 }  // namespace rocenante::nccl

@@ -8,6 +8,7 @@
 #include "nccl_shim/libnccl/exports.h"
 #include "nccl_shim/libnccl/own_table.h"
 #include "nccl_shim/libnccl/real_world.h"
+#include "nccl_shim/libnccl/thread_group.h"
 
 namespace rocenante::nccl {
 
@@ -33,6 +34,9 @@ rcnResult_t answer_in_group(Function&& function) noexcept {
 rcnResult_t refuse_handle(const void* comm);
 // The same for a function that a group may defer.
 rcnResult_t refuse_call(const void* comm);
+
+// A function that our own world does not have.
+rcnResult_t refuse_unknown(const char* name);
 
 // A call that only the real library performs: counted, kept in its place in a group, passed on.
 template <class... Arguments>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL's collectives. In our own world all are ours that lib/comm has; beside the real library all-reduce
-// is where the size says so, and the others are the real one's.
+// NCCL's collectives. In our own world all are ours that lib/comm has; beside the real library they are
+// where the size says so, and the others are the real one's.
 #include <cstring>
 
 #include "nccl_shim/libnccl/api.h"
@@ -9,11 +9,20 @@
 namespace rocenante::nccl {
 namespace {
 
-CollectiveCall make_call(const void* in, void* out, size_t count, rcnDataType_t type, rcnRedOp_t op) {
-  return {in, out, count, static_cast<reduce::DataType>(type), static_cast<std::uint32_t>(op)};
+// `op` is rcnSum and `root` 0 where the collective has none.
+CollectiveCall make_call(Collective collective, const void* in, void* out, size_t count, rcnDataType_t type,
+                         rcnRedOp_t op, int root) {
+  return {in,
+          out,
+          count,
+          static_cast<reduce::DataType>(type),
+          static_cast<std::uint32_t>(op),
+          {},
+          collective,
+          static_cast<std::uint32_t>(root)};
 }
 
-// A call on a communicator of our own world; `op` is rcnSum and `root` 0 where the collective has none.
+// A call on a communicator of our own world.
 template <Collective kCollective>
 rcnResult_t call_own(OwnSlot* slot, const void* in, void* out, size_t count, rcnDataType_t type,
                      rcnRedOp_t op, int root, void* stream) {
@@ -24,27 +33,38 @@ rcnResult_t call_own(OwnSlot* slot, const void* in, void* out, size_t count, rcn
       return make_error(Code::kInvalidUsage, "comm {} is being destroyed", static_cast<const void*>(slot));
     }
     RCN_TRY(check_type_and_op(type, op));
-    CollectiveCall call = make_call(in, out, count, type, op);
-    call.collective = kCollective;
-    call.root = static_cast<std::uint32_t>(root);
-    return submit(core, call, stream);
+    return submit(core, make_call(kCollective, in, out, count, type, op, root), stream);
   });
 }
 
-rcnResult_t hold(void* comm, bool may_be_ours, const CollectiveCall& call, void* stream) {
-  return answer([&]() -> Status {
-    ThreadGroup::of_this_thread().side_calls.push_back(
-        {comm, may_be_ours, call, stream, [=] {
-           return rcn_nccl_forward_AllReduce(call.input, call.output, call.count,
-                                             static_cast<rcnDataType_t>(call.type),
-                                             static_cast<rcnRedOp_t>(call.op), comm, stream);
-         }});
-    return {};
-  });
+bool is_plausible(const CollectiveCall& call) {
+  return static_cast<unsigned>(call.type) < rcnNumTypes && static_cast<int>(call.op) >= 0;
 }
 
-bool is_plausible(rcnDataType_t type, rcnRedOp_t op) {
-  return static_cast<unsigned>(type) < rcnNumTypes && static_cast<int>(op) >= 0;
+// A call that our side or the real library performs, by what all ranks share; `forward` is the latter's.
+template <class... Arguments>
+rcnResult_t call_either(const CollectiveCall& call, void* comm, void* stream,
+                        rcnResult_t (*forward)(Arguments...),
+                        std::type_identity_t<Arguments>... arguments) {
+  if (SidePin side(comm); side && is_plausible(call) && !inside_real()) {
+    switch (const Route chosen = route(*side, call, comm); chosen) {
+      case Route::kOurs:
+        return answer([&] { return submit(side->core, call, stream); });
+      case Route::kReal:
+        break;
+      case Route::kTooEarly:
+        return answer_in_group([&] { return busy_error(comm); });
+      case Route::kCandidate:
+      case Route::kHeld:
+        return answer([&]() -> Status {
+          ThreadGroup::of_this_thread().side_calls.push_back(
+              {comm, chosen == Route::kCandidate, call, stream, [=] { return forward(arguments...); }});
+          return {};
+        });
+    }
+  }
+  if (owner_of(comm) == Owner::kNobody) return refuse_call(comm);
+  return forward(arguments...);
 }
 
 // A null configuration means a plain call. In our own world so does any other: what it holds tunes GPU
@@ -89,20 +109,8 @@ rcnResult_t rcn_nccl_AllReduce(const void* in, void* out, size_t count, rcnDataT
   if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
     return call_own<Collective::kAllReduce>(slot, in, out, count, type, op, 0, stream);
   }
-  if (SidePin side(comm); side && is_plausible(type, op) && !inside_real()) {
-    const CollectiveCall call = make_call(in, out, count, type, op);
-    switch (const Route route = route_all_reduce(*side, call, comm); route) {
-      case Route::kOurs:
-        return answer([&] { return submit(side->core, call, stream); });
-      case Route::kReal:
-        break;
-      case Route::kCandidate:
-      case Route::kHeld:
-        return hold(comm, route == Route::kCandidate, call, stream);
-    }
-  }
-  if (owner_of(comm) == Owner::kNobody) return refuse_call(comm);
-  return rcn_nccl_forward_AllReduce(in, out, count, type, op, comm, stream);
+  return call_either(make_call(Collective::kAllReduce, in, out, count, type, op, 0), comm, stream,
+                     rcn_nccl_forward_AllReduce, in, out, count, type, op, comm, stream);
 }
 
 rcnResult_t rcn_nccl_AllReduceConfig(const void* in, void* out, size_t count, rcnDataType_t type,
@@ -120,8 +128,8 @@ rcnResult_t rcn_nccl_ReduceScatter(const void* in, void* out, size_t count, rcnD
   if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
     return call_own<Collective::kReduceScatter>(slot, in, out, count, type, op, 0, stream);
   }
-  return pass(Kind::kReduceScatter, count, type, comm, rcn_nccl_forward_ReduceScatter, in, out, count, type,
-              op, comm, stream);
+  return call_either(make_call(Collective::kReduceScatter, in, out, count, type, op, 0), comm, stream,
+                     rcn_nccl_forward_ReduceScatter, in, out, count, type, op, comm, stream);
 }
 rcnResult_t rcn_nccl_ReduceScatterConfig(const void* in, void* out, size_t count, rcnDataType_t type,
                                          rcnRedOp_t op, void* comm, void* stream, const void* config) {
@@ -138,8 +146,8 @@ rcnResult_t rcn_nccl_Reduce(const void* in, void* out, size_t count, rcnDataType
   if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
     return call_own<Collective::kReduce>(slot, in, out, count, type, op, root, stream);
   }
-  return pass(Kind::kReduce, count, type, comm, rcn_nccl_forward_Reduce, in, out, count, type, op, root,
-              comm, stream);
+  return call_either(make_call(Collective::kReduce, in, out, count, type, op, root), comm, stream,
+                     rcn_nccl_forward_Reduce, in, out, count, type, op, root, comm, stream);
 }
 rcnResult_t rcn_nccl_ReduceConfig(const void* in, void* out, size_t count, rcnDataType_t type,
                                   rcnRedOp_t op, int root, void* comm, void* stream, const void* config) {
@@ -156,16 +164,16 @@ rcnResult_t rcn_nccl_Bcast(void* buffer, size_t count, rcnDataType_t type, int r
   if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
     return call_own<Collective::kBroadcast>(slot, buffer, buffer, count, type, rcnSum, root, stream);
   }
-  return pass(Kind::kBroadcast, count, type, comm, rcn_nccl_forward_Bcast, buffer, count, type, root, comm,
-              stream);
+  return call_either(make_call(Collective::kBroadcast, buffer, buffer, count, type, rcnSum, root), comm,
+                     stream, rcn_nccl_forward_Bcast, buffer, count, type, root, comm, stream);
 }
 rcnResult_t rcn_nccl_Broadcast(const void* in, void* out, size_t count, rcnDataType_t type, int root,
                                void* comm, void* stream) {
   if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
     return call_own<Collective::kBroadcast>(slot, in, out, count, type, rcnSum, root, stream);
   }
-  return pass(Kind::kBroadcast, count, type, comm, rcn_nccl_forward_Broadcast, in, out, count, type, root,
-              comm, stream);
+  return call_either(make_call(Collective::kBroadcast, in, out, count, type, rcnSum, root), comm, stream,
+                     rcn_nccl_forward_Broadcast, in, out, count, type, root, comm, stream);
 }
 rcnResult_t rcn_nccl_BroadcastConfig(const void* in, void* out, size_t count, rcnDataType_t type, int root,
                                      void* comm, void* stream, const void* config) {
@@ -206,8 +214,8 @@ rcnResult_t rcn_nccl_AllGather(const void* in, void* out, size_t count, rcnDataT
   if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
     return call_own<Collective::kAllGather>(slot, in, out, count, type, rcnSum, 0, stream);
   }
-  return pass(Kind::kAllGather, count, type, comm, rcn_nccl_forward_AllGather, in, out, count, type, comm,
-              stream);
+  return call_either(make_call(Collective::kAllGather, in, out, count, type, rcnSum, 0), comm, stream,
+                     rcn_nccl_forward_AllGather, in, out, count, type, comm, stream);
 }
 rcnResult_t rcn_nccl_AllGatherConfig(const void* in, void* out, size_t count, rcnDataType_t type,
                                      void* comm, void* stream, const void* config) {
@@ -224,8 +232,8 @@ rcnResult_t rcn_nccl_AlltoAll(const void* in, void* out, size_t count, rcnDataTy
   if (OwnSlot* const slot = own_slot(comm); slot != nullptr) {
     return call_own<Collective::kAllToAll>(slot, in, out, count, type, rcnSum, 0, stream);
   }
-  return pass(Kind::kAllToAll, count, type, comm, rcn_nccl_forward_AlltoAll, in, out, count, type, comm,
-              stream);
+  return call_either(make_call(Collective::kAllToAll, in, out, count, type, rcnSum, 0), comm, stream,
+                     rcn_nccl_forward_AlltoAll, in, out, count, type, comm, stream);
 }
 rcnResult_t rcn_nccl_AlltoAllConfig(const void* in, void* out, size_t count, rcnDataType_t type, void* comm,
                                     void* stream, const void* config) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL's functions that make, ask and end communicators.
+// NCCL's functions that make and end communicators.
 #include "nccl_shim/libnccl/api.h"
 #include "nccl_shim/libnccl/memory.h"
+#include "nccl_shim/libnccl/own_children.h"
 #include "nccl_shim/libnccl/policy.h"
 
 namespace rocenante::nccl {
@@ -53,35 +54,13 @@ rcnResult_t init_real(void** comm, int nranks, const rcnUniqueId& id, int rank, 
     const InsideReal inside;
     result = make();
   }
-  if (result == rcnSuccess || result == rcnInProgress) {
-    (void)guarded([&]() -> Status {
-      adopt_side(comm, std::move(side));
-      return {};
-    });
-  }
-  return result;
-}
-
-// A query of one number. `read` has the communicator's part.
-template <class Read>
-rcnResult_t query(void* comm, int* value, const char* name, rcnResult_t (*forward)(void*, int*),
-                  Read read) {
-  switch (owner_of(comm)) {
-    case Owner::kReal:
-      return forward(comm, value);
-    case Owner::kNobody:
-      return refuse_handle(comm);
-    case Owner::kOwn:
-      break;
-  }
-  return answer([&]() -> Status {
-    RCN_TRY(require(value, name));
-    RCN_ASSIGN(const OwnPin own, OwnPin::begin(own_slot(comm)));
-    if (own->phase.load(std::memory_order_acquire) != OwnComm::kReady)
-      RCN_TRY(why_not_ready(own_slot(comm)));
-    *value = read(*own);
+  if (result != rcnSuccess && result != rcnInProgress) return result;
+  bool goes_on = false;
+  (void)guarded([&]() -> Status {
+    goes_on = adopt_side(comm, std::move(side));
     return {};
   });
+  return goes_on ? rcnInProgress : result;
 }
 
 Status close_and_forget(OwnSlot* slot, bool aborting) {
@@ -119,24 +98,40 @@ rcnResult_t end(void* comm, bool aborting, rcnResult_t (*forward)(void*)) {
   return result == rcnSuccess ? left : result;
 }
 
-rcnResult_t split_real(void* comm, int color, int key, void** made, void* config) {
+// The real library's `make` of a communicator out of another, and our side of it. `note` is before the
+// call.
+template <class Note, class Make>
+rcnResult_t make_child_real(void* parent, bool aborting, Note note, Make make) {
+  std::optional<RealChild> noted;
+  const rcnResult_t refused = answer_in_group([&]() -> Status {
+    if (inside_real()) return {};
+    if (is_busy(parent)) return aborting ? Status() : busy_error(parent);
+    noted = note();
+    return {};
+  });
+  if (refused != rcnSuccess) return refused;
   rcnResult_t result;
   {
     const InsideReal inside;
-    result = rcn_nccl_forward_CommSplit(comm, color, key, made, config);
+    result = make();
   }
-  // What all ranks share: whether it is a blocking split of a blocking communicator that succeeded.
-  if (result != rcnSuccess || made == nullptr || inside_real()) return result;
+  if (!noted || (result != rcnSuccess && result != rcnInProgress)) return result;
+  bool goes_on = false;
   (void)guarded([&]() -> Status {
-    adopt_split(comm, color, key, *made);
+    if (group_is_open()) {
+      ThreadGroup::of_this_thread().real_children.push_back(std::move(*noted));
+    } else {
+      goes_on = follow_children({std::move(*noted)});
+    }
     return {};
   });
-  return result;
+  return goes_on ? rcnInProgress : result;
 }
 
-rcnResult_t refuse(const char* what) {
-  return answer([&] {
-    return make_error(Code::kInvalidUsage, "{} is not native yet: it needs the real NCCL", what);
+void abandon(void* comm) {
+  (void)guarded([&]() -> Status {
+    abandon_side(comm);
+    return {};
   });
 }
 
@@ -254,146 +249,86 @@ rcnResult_t rcn_nccl_CommRevoke(void* comm, int flags) {
     case Owner::kReal:
       break;
   }
-  (void)guarded([&]() -> Status {
-    end_side(comm, true);
-    return {};
-  });
+  abandon(comm);
   return rcn_nccl_forward_CommRevoke(comm, flags);
 }
 
 rcnResult_t rcn_nccl_CommSplit(void* comm, int color, int key, void** made, void* config) {
   switch (owner_of(comm)) {
-    case Owner::kReal:
-      return split_real(comm, color, key, made, config);
+    case Owner::kOwn:
+      return answer([&] { return split(comm, color, key, made, config); });
     case Owner::kNobody:
       return refuse_handle(comm);
-    case Owner::kOwn:
+    case Owner::kReal:
       break;
   }
-  return answer([&]() -> Status {
-    RCN_TRY(read_blocking(config).status());
-    return split({own_slot(comm), color, key, made});
-  });
+  return make_child_real(
+      comm, false, [&] { return note_split(comm, color, key, made, config); },
+      [&] { return rcn_nccl_forward_CommSplit(comm, color, key, made, config); });
 }
 
 rcnResult_t rcn_nccl_CommShrink(void* comm, int* excluded, int count, void** made, void* config,
                                 int flags) {
   switch (owner_of(comm)) {
     case Owner::kOwn:
-      return refuse("ncclCommShrink");
+      return answer([&] { return shrink(comm, excluded, count, made, config, flags); });
     case Owner::kNobody:
       return refuse_handle(comm);
     case Owner::kReal:
       break;
   }
   constexpr int kShrinkAbort = 1;
-  if ((flags & kShrinkAbort) != 0) {
+  const bool aborting = (flags & kShrinkAbort) != 0;
+  return make_child_real(
+      comm, aborting, [&] { return note_shrink(comm, excluded, count, made, config); },
+      [&] {
+        // Our word first: nobody waits in a call of ours while the others end.
+        if (aborting) abandon(comm);
+        return rcn_nccl_forward_CommShrink(comm, excluded, count, made, config, flags);
+      });
+}
+
+rcnResult_t rcn_nccl_CommGetUniqueId(void* comm, rcnUniqueId* id) {
+  switch (owner_of(comm)) {
+    case Owner::kOwn:
+      return answer([&] { return make_grow_id(own_slot(comm), id); });
+    case Owner::kNobody:
+      return refuse_handle(comm);
+    case Owner::kReal:
+      break;
+  }
+  rcnResult_t result;
+  {
+    const InsideReal inside;
+    result = rcn_nccl_forward_CommGetUniqueId(comm, id);
+  }
+  if (result == rcnSuccess && id != nullptr && !inside_real()) {
     (void)guarded([&]() -> Status {
-      end_side(comm, true);
+      extend_grow_id(comm, id);
       return {};
     });
   }
-  return rcn_nccl_forward_CommShrink(comm, excluded, count, made, config, flags);
+  return result;
 }
 
-rcnResult_t rcn_nccl_CommCount(void* comm, int* count) {
-  return query(comm, count, "count", rcn_nccl_forward_CommCount,
-               [](const OwnComm& own) { return own.ranks; });
-}
-rcnResult_t rcn_nccl_CommUserRank(void* comm, int* rank) {
-  return query(comm, rank, "rank", rcn_nccl_forward_CommUserRank,
-               [](const OwnComm& own) { return own.rank; });
-}
-// -1 unless ncclCommInitAll was given numbers: host memory has no device.
-rcnResult_t rcn_nccl_CommCuDevice(void* comm, int* device) {
-  return query(comm, device, "device", rcn_nccl_forward_CommCuDevice,
-               [](const OwnComm& own) { return own.device; });
-}
-
-rcnResult_t rcn_nccl_CommGetAsyncError(void* comm, rcnResult_t* error) {
+// New ranks have no communicator yet, and initialise with the id.
+rcnResult_t rcn_nccl_CommGrow(void* comm, int nranks, const rcnUniqueId* id, int rank, void** made,
+                              void* config) {
+  const auto grow_real = [&] { return rcn_nccl_forward_CommGrow(comm, nranks, id, rank, made, config); };
+  if (comm == nullptr && id != nullptr) {
+    if (is_own_id(*id)) return init_own(made, nranks, *id, rank, config);
+    return init_real(made, nranks, *id, rank, config, grow_real);
+  }
   switch (owner_of(comm)) {
+    case Owner::kOwn:
+      return answer([&] { return grow(comm, nranks, id, rank, made, config); });
     case Owner::kNobody:
       return refuse_handle(comm);
-    case Owner::kOwn:
-      return answer([&]() -> Status {
-        RCN_TRY(require(error, "asyncError"));
-        RCN_ASSIGN(const Code code, async_code(own_slot(comm)));
-        *error = client_result(static_cast<rcnResult_t>(code));
-        return {};
-      });
     case Owner::kReal:
       break;
   }
-  rcnResult_t ours = rcnSuccess;
-  if (const SidePin side(comm); side && error != nullptr && side->decision == SideEntry::kOurs) {
-    (void)guarded([&]() -> Status {
-      RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(side->core));
-      Status status = use->async_error();
-      ours = static_cast<rcnResult_t>(status.code());
-      return status;
-    });
-  }
-  if (ours == rcnSuccess) return rcn_nccl_forward_CommGetAsyncError(comm, error);
-  *error = client_result(ours);
-  return rcnSuccess;
-}
-
-rcnResult_t rcn_nccl_CommRegister(void* comm, void* buffer, size_t bytes, void** handle) {
-  switch (owner_of(comm)) {
-    case Owner::kReal:
-      return rcn_nccl_forward_CommRegister(comm, buffer, bytes, handle);
-    case Owner::kNobody:
-      return refuse_handle(comm);
-    case Owner::kOwn:
-      break;
-  }
-  return answer([&]() -> Status {
-    RCN_TRY(require(handle, "handle"));
-    RCN_TRY(require(buffer, "buff"));
-    RCN_TRY(why_not_ready(own_slot(comm)));
-    *handle = note_registration(comm, buffer, bytes);
-    return {};
-  });
-}
-
-rcnResult_t rcn_nccl_CommDeregister(void* comm, void* handle) {
-  switch (owner_of(comm)) {
-    case Owner::kReal:
-      return rcn_nccl_forward_CommDeregister(comm, handle);
-    case Owner::kNobody:
-      return refuse_handle(comm);
-    case Owner::kOwn:
-      break;
-  }
-  return answer([&]() -> Status {
-    RCN_ASSIGN(const OwnPin own, OwnPin::begin(own_slot(comm)));
-    if (forget_registration(comm, handle)) return {};
-    return make_error(Code::kInvalidArgument, "handle {} is not a registration of comm {}", handle, comm);
-  });
-}
-
-rcnResult_t rcn_nccl_CommWindowRegister(void* comm, void* buffer, size_t bytes, void** window, int flags) {
-  switch (owner_of(comm)) {
-    case Owner::kReal:
-      return rcn_nccl_forward_CommWindowRegister(comm, buffer, bytes, window, flags);
-    case Owner::kNobody:
-      return refuse_handle(comm);
-    case Owner::kOwn:
-      break;
-  }
-  return refuse("ncclCommWindowRegister");
-}
-
-rcnResult_t rcn_nccl_CommWindowDeregister(void* comm, void* window) {
-  switch (owner_of(comm)) {
-    case Owner::kReal:
-      return rcn_nccl_forward_CommWindowDeregister(comm, window);
-    case Owner::kNobody:
-      return refuse_handle(comm);
-    case Owner::kOwn:
-      break;
-  }
-  return refuse("ncclCommWindowDeregister");
+  return make_child_real(
+      comm, false, [&] { return note_grow(comm, nranks, id, made, config); }, grow_real);
 }
 
 }  // extern "C"

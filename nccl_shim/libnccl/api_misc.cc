@@ -161,7 +161,7 @@ const char* rcn_nccl_GetLastError(void* comm) {
       RCN_ASSIGN(const OwnPin own, OwnPin::begin(slot));
       const std::uint32_t phase = own->phase.load(std::memory_order_acquire);
       if (phase == OwnComm::kFailed) return own->error;
-      if (phase == OwnComm::kInitialising) return {};
+      if (phase != OwnComm::kReady || own->left) return {};
       RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(own->core));
       return use->async_error();
     });

@@ -57,6 +57,13 @@ const char* kind_name(Kind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
+Kind kind_of(Collective collective) {
+  static constexpr Kind kKinds[] = {Kind::kAllReduce, Kind::kAllGather, Kind::kReduceScatter,
+                                    Kind::kBroadcast, Kind::kReduce,    Kind::kAllToAll};
+  static_assert(std::size(kKinds) == kNumCollectives);
+  return kKinds[static_cast<std::size_t>(collective)];
+}
+
 const char* reason_name(Reason reason) {
   static constexpr const char* kNames[] = {"not native", "size", "operator", "not taking part"};
   static_assert(std::size(kNames) == kNumReasons);

@@ -27,11 +27,12 @@ enum class Kind : std::uint8_t {
   kCount
 };
 const char* kind_name(Kind kind);
+Kind kind_of(Collective collective);
 
 // Why a call went to the real library.
 enum class Reason : std::uint8_t {
   kNotNative,     // not one that we take over beside the real library
-  kSize,          // larger than ROCENANTE_ALL_REDUCE_MAX_BYTES
+  kSize,          // larger than ROCENANTE_..._MAX_BYTES of its collective
   kOperator,      // an operator the real library made
   kNotTakingPart  // our side voted no, or some rank's did
 };

@@ -53,6 +53,9 @@ rcnResult_t rcn_nccl_forward_CommRevoke(void* comm, int flags);
 rcnResult_t rcn_nccl_forward_CommSplit(void* comm, int color, int key, void** made, void* config);
 rcnResult_t rcn_nccl_forward_CommShrink(void* comm, int* excluded, int count, void** made, void* config,
                                         int flags);
+rcnResult_t rcn_nccl_forward_CommGetUniqueId(void* comm, rcnUniqueId* id);
+rcnResult_t rcn_nccl_forward_CommGrow(void* comm, int nranks, const rcnUniqueId* id, int rank, void** made,
+                                      void* config);
 rcnResult_t rcn_nccl_forward_CommCount(void* comm, int* count);
 rcnResult_t rcn_nccl_forward_CommCuDevice(void* comm, int* device);
 rcnResult_t rcn_nccl_forward_CommUserRank(void* comm, int* rank);

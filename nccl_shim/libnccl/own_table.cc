@@ -71,6 +71,13 @@ Status inherited(const OwnSlot* slot) {
                     static_cast<const void*>(slot));
 }
 
+Status in_progress(const OwnSlot* slot, std::uint32_t phase) {
+  return make_error(Code::kInvalidUsage,
+                    "comm {} is still {}: wait until ncclCommGetAsyncError says ncclSuccess, or abort it",
+                    static_cast<const void*>(slot),
+                    phase == OwnComm::kInitialising ? "initialising" : "busy with the call before");
+}
+
 void free_slot(OwnSlot* slot) {
   OwnComm* const own = slot->own.exchange(nullptr, std::memory_order_seq_cst);
   if (own->fork_generation == net::fork_generation()) {
@@ -149,25 +156,30 @@ Status close_own(OwnSlot* slot, bool aborting) {
   OwnComm* const own = slot->own.load(std::memory_order_relaxed);
   const bool is_inherited = own->fork_generation != net::fork_generation();
   if (!is_inherited) {
-    if (!aborting && own->phase.load(std::memory_order_acquire) == OwnComm::kInitialising) {
+    const std::uint32_t phase = own->phase.load(std::memory_order_acquire);
+    if (!aborting && (phase == OwnComm::kInitialising || phase == OwnComm::kWorking)) {
       slot->state.store(OwnSlot::kLive, std::memory_order_release);
-      return make_error(
-          Code::kInvalidUsage,
-          "comm {} is still initialising: wait until ncclCommGetAsyncError says so, or abort it",
-          static_cast<const void*>(slot));
+      return in_progress(slot, phase);
     }
-    own->cancel.store(true, std::memory_order_relaxed);
-    if (own->initialiser.joinable()) own->initialiser.join();
+    if (phase == OwnComm::kWorking) {
+      // What it works on may wait for other ranks.
+      const Result<PinnedUse> use = PinnedUse::begin(own->core);
+      if (use.ok()) (*use.value()).abort_by_user();
+    }
+    // Else with the slot: a destruction that is refused changes nothing.
+    if (aborting) own->work.stop();
+    // Sequentially consistent, as is the cancellation: a thread that begins now sees that.
+    while (aborting && own->meeting.load(std::memory_order_seq_cst)) ::sched_yield();
   }
   Status status;
-  if (own->core != nullptr) {
+  if (own->core != nullptr && !own->left) {
     status = close_communicator(own->core, aborting);
     if (!status.ok() && !is_inherited) {
       slot->state.store(OwnSlot::kLive, std::memory_order_release);
       return status;
     }
-    slot->core.store(nullptr, std::memory_order_release);
   }
+  slot->core.store(nullptr, std::memory_order_release);
   free_slot(slot);
   return is_inherited ? inherited(slot) : status;
 }
@@ -175,16 +187,17 @@ Status close_own(OwnSlot* slot, bool aborting) {
 Status why_not_ready(OwnSlot* slot) {
   RCN_ASSIGN(const OwnPin own, OwnPin::begin(slot));
   const void* const handle = slot;
-  switch (own->phase.load(std::memory_order_acquire)) {
+  switch (const std::uint32_t phase = own->phase.load(std::memory_order_acquire); phase) {
     case OwnComm::kInitialising:
-      return make_error(Code::kInvalidUsage,
-                        "comm {} is still initialising: wait until ncclCommGetAsyncError says so", handle);
+    case OwnComm::kWorking:
+      return in_progress(slot, phase);
     case OwnComm::kFailed:
       return own->error;
     default:
       break;
   }
-  if (own->revoked) return make_error(Code::kInvalidUsage, "comm {} has been revoked", handle);
+  if (own->revoked)
+    return make_error(Code::kInvalidUsage, "comm {} has been revoked, or aborted to shrink", handle);
   if (own->finalized) {
     return make_error(Code::kInvalidUsage, "comm {} has been finalized: only destroying it is left",
                       handle);

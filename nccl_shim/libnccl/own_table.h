@@ -9,11 +9,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "lib/base/config.h"
 #include "lib/base/status.h"
+#include "nccl_shim/libnccl/background.h"
 #include "nccl_shim/libnccl/layout.h"
 
 // Where the slots begin; far from any address as long as there are none. Read by forwarders.S.
@@ -23,7 +23,12 @@ namespace rocenante::nccl {
 
 // What there is to a communicator beside the one of lib/comm.
 struct OwnComm {
-  enum Phase : std::uint32_t { kInitialising, kReady, kFailed };
+  enum Phase : std::uint32_t {
+    kInitialising,
+    kReady,
+    kWorking,  // was ready, and a call that only began is being finished
+    kFailed,   // one of the two has failed
+  };
 
   OwnComm(int rank_number, int rank_count, int device_label, bool is_blocking, Config settings);
 
@@ -37,10 +42,11 @@ struct OwnComm {
   Status error;          // before phase becomes kFailed
   void* core = nullptr;  // the communicator of lib/comm, before phase becomes kReady
   std::atomic<bool> finalized{false};
-  std::atomic<bool> revoked{false};
-  // A non-blocking initialisation: its thread, and how to end it.
-  std::thread initialiser;
-  std::atomic<bool> cancel{false};
+  std::atomic<bool> left{false};         // finalized, and its core is gone
+  std::atomic<bool> revoked{false};      // by its client, also to shrink
+  std::atomic<bool> has_grow_id{false};  // ncclCommGetUniqueId made one that is not used up
+  std::atomic<bool> meeting{false};      // a thread initialises it
+  Background work;  // what ends that thread's waits, and what goes on in the background
 };
 
 struct alignas(64) OwnSlot {
@@ -88,7 +94,7 @@ class OwnPin {
 };
 
 // Ends a communicator and frees its slot. InvalidUsage where it is used by another thread or, unless
-// aborting, still initialising; it then lives on.
+// aborting, initialising or working; it then lives on.
 Status close_own(OwnSlot* slot, bool aborting);
 
 // Why calls on it are refused now; success if they are not.

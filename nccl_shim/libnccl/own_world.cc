@@ -8,77 +8,79 @@
 
 #include "lib/comm/boundary.h"
 #include "lib/net/deadline.h"
-#include "lib/net/thread.h"
 #include "nccl_shim/libnccl/abi.h"
 #include "nccl_shim/libnccl/thread_group.h"
 
 namespace rocenante::nccl {
 namespace {
 
-// Live non-blocking initialisations are ended before the library goes: made at the first one, so that it is
-// destroyed before what they use.
-class InitialisersAtUnload {
- public:
-  void add(OwnSlot* slot) {
-    const std::lock_guard lock(mutex_);
-    slots_.push_back(slot);
-  }
-  ~InitialisersAtUnload() {
-    const std::lock_guard lock(mutex_);
-    for (OwnSlot* slot : slots_) {
-      const Result<OwnPin> own = OwnPin::begin(slot);
-      if (!own.ok()) continue;
-      (*own.value()).cancel.store(true, std::memory_order_relaxed);
-      if ((*own.value()).initialiser.joinable()) (*own.value()).initialiser.join();
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<OwnSlot*> slots_;
-};
-
-InitialisersAtUnload& initialisers() {
-  static InitialisersAtUnload instance;
-  return instance;
-}
-
-Status initialise_own(const OwnInit& init, std::uint64_t driver) {
-  OwnComm& own = *init.slot->own.load(std::memory_order_relaxed);
+Status meet(const OwnInit& init, OwnComm& own, std::uint64_t driver) {
+  const net::ScopedCancel around(init.around == nullptr ? own.work.cancelled() : *init.around);
+  const net::ScopedCancel cancel(own.work.cancelled());
   void* core = nullptr;
-  const PendingInit pending{&core, init.id, static_cast<std::uint32_t>(own.rank),
-                            static_cast<std::uint32_t>(own.ranks), own.config};
-  Status status = initialise(pending);
-  if (!status.ok()) {
-    own.error = status;
-    own.phase.store(OwnComm::kFailed, std::memory_order_release);
-    return status;
-  }
+  RCN_TRY(initialise(PendingInit{&core, init.id, static_cast<std::uint32_t>(own.rank),
+                                 static_cast<std::uint32_t>(own.ranks), own.config}));
   if (const ExclusiveUse use(core); use) use->set_driver(driver);
   set_alias(core, init.slot);
   own.core = core;
   init.slot->core.store(core, std::memory_order_release);
-  own.phase.store(OwnComm::kReady, std::memory_order_release);
   return {};
 }
 
-Status start_in_background(const OwnInit& init) {
-  OwnComm& own = *init.slot->own.load(std::memory_order_relaxed);
-  initialisers().add(init.slot);
-  RCN_ASSIGN(own.initialiser, net::start_quiet_thread("rcn-init", [init, &own, driver = thread_number()] {
-               const net::ScopedCancel cancel(own.cancel);
-               (void)guarded([&] { return initialise_own(init, driver); });
-             }));
-  return make_error(Code::kInProgress, "comm {} is initialising", static_cast<const void*>(init.slot));
+// The client has the handle already, and may abort it from another thread.
+Status initialise_own(const OwnInit& init, std::uint64_t driver) {
+  RCN_ASSIGN(const OwnPin own, OwnPin::begin(init.slot));
+  own->meeting.store(true, std::memory_order_seq_cst);
+  Status status = own->work.cancelled().load(std::memory_order_seq_cst)
+                      ? make_error(Code::kInvalidUsage, "comm {} was aborted while it was initialising",
+                                   static_cast<const void*>(init.slot))
+                      : caught([&] { return meet(init, *own, driver); });
+  if (!status.ok()) own->error = status;
+  own->phase.store(status.ok() ? OwnComm::kReady : OwnComm::kFailed, std::memory_order_release);
+  own->meeting.store(false, std::memory_order_seq_cst);
+  return status;
 }
 
-bool is_blocking(const OwnInit& init) {
-  return init.slot->own.load(std::memory_order_relaxed)->blocking;
+Status start_in_background(const OwnInit& init) {
+  RCN_ASSIGN(const OwnPin own, OwnPin::begin(init.slot));
+  RCN_TRY(own->work.start([init, driver = thread_number()] {
+    const Status initialised = initialise_own(init, driver);
+    (void)initialised;  // whoever polls is told
+  }));
+  return make_error(Code::kInProgress, "comm {} is initialising", static_cast<const void*>(init.slot));
 }
 
 void keep_first(Status* first, Status next) {
   const bool better = first->ok() || (first->code() == Code::kInProgress && next.code() != Code::kSuccess);
   if (better) *first = std::move(next);
+}
+
+// From phase `before`; ready again if it succeeds.
+Status start_from(OwnComm& own, OwnSlot* slot, OwnComm::Phase before, std::function<Status()> work) {
+  std::uint32_t phase = before;
+  if (!own.phase.compare_exchange_strong(phase, OwnComm::kWorking, std::memory_order_acq_rel)) {
+    return why_not_ready(slot);
+  }
+  // Calls find none until the work has ended.
+  void* const core = slot->core.exchange(nullptr, std::memory_order_acq_rel);
+  const auto end = [slot, core, &own](std::uint32_t next) {
+    slot->core.store(own.finalized ? nullptr : core, std::memory_order_release);
+    own.phase.store(next, std::memory_order_release);
+  };
+  Status started = own.work.start([&own, end, work = std::move(work), driver = thread_number()] {
+    const net::ScopedCancel cancel(own.work.cancelled());
+    Status done = caught(work);
+    if (const ExclusiveUse use(own.core); use) use->set_driver(driver);
+    const bool ok = done.ok();
+    if (!ok) own.error = std::move(done);
+    end(ok ? OwnComm::kReady : OwnComm::kFailed);
+  });
+  if (started.ok()) {
+    return make_error(Code::kInProgress, "comm {} goes on in the background",
+                      static_cast<const void*>(slot));
+  }
+  end(before);
+  return started;
 }
 
 }  // namespace
@@ -122,7 +124,6 @@ Result<OwnInit> prepare_init(void** handle, int nranks, const rcnUniqueId& id, i
   RCN_ASSIGN(Config config, load_settings({}));
   RCN_ASSIGN(OwnSlot* const slot,
              reserve_slot(std::make_unique<OwnComm>(rank, nranks, device, blocking, std::move(config))));
-  *handle = slot;
   return OwnInit{handle, slot, internal};
 }
 
@@ -130,26 +131,30 @@ Status run_inits(const std::vector<OwnInit>& inits) {
   std::vector<Status> results(inits.size());
   std::vector<std::jthread> threads;
   const std::uint64_t driver = thread_number();
-  const auto blocking = static_cast<std::size_t>(std::count_if(inits.begin(), inits.end(), is_blocking));
+  const auto here =
+      std::count_if(inits.begin(), inits.end(), [](const OwnInit& init) { return !init.in_background; });
   for (std::size_t i = 0; i < inits.size(); ++i) {
-    if (!is_blocking(inits[i])) {
+    if (inits[i].in_background) {
+      tell(inits[i].handle, inits[i].slot);
       results[i] = start_in_background(inits[i]);
-    } else if (blocking == 1) {
+    } else if (here == 1) {
       // Nobody else of this thread is waited for; after the others have been started.
       continue;
     } else {
       threads.emplace_back([&, i] { results[i] = initialise_own(inits[i], driver); });
     }
   }
-  for (std::size_t i = 0; blocking == 1 && i < inits.size(); ++i) {
-    if (is_blocking(inits[i])) results[i] = initialise_own(inits[i], driver);
+  for (std::size_t i = 0; here == 1 && i < inits.size(); ++i) {
+    if (!inits[i].in_background) results[i] = initialise_own(inits[i], driver);
   }
   threads.clear();  // joins
   Status first;
   for (std::size_t i = 0; i < inits.size(); ++i) {
     const bool goes_on = results[i].code() == Code::kInProgress;
-    if (!results[i].ok() && !goes_on) {
-      *inits[i].handle = nullptr;
+    if (results[i].ok()) {
+      tell(inits[i].handle, inits[i].slot);
+    } else if (!goes_on) {
+      tell(inits[i].handle, nullptr);
       const Status closed = close_own(inits[i].slot, true);
       (void)closed;  // the first error is the one to tell
     }
@@ -158,9 +163,22 @@ Status run_inits(const std::vector<OwnInit>& inits) {
   return first;
 }
 
+Status start_work(OwnSlot* slot, std::function<Status()> work) {
+  RCN_ASSIGN(const OwnPin own, OwnPin::begin(slot));
+  return start_from(*own, slot, OwnComm::kReady, std::move(work));
+}
+
+Status start_rescue(OwnSlot* slot, std::function<Status()> work) {
+  RCN_ASSIGN(const OwnPin own, OwnPin::begin(slot));
+  const bool failed = own->phase.load(std::memory_order_acquire) == OwnComm::kFailed;
+  return start_from(*own, slot, failed ? OwnComm::kFailed : OwnComm::kReady, std::move(work));
+}
+
 Status init_rank(void** comm, int nranks, const rcnUniqueId& id, int rank, const void* config) {
   RCN_ASSIGN(const bool blocking, read_blocking(config));
   RCN_ASSIGN(OwnInit init, prepare_init(comm, nranks, id, rank, -1, blocking));
+  init.in_background = !blocking;
+  tell(comm, init.slot);
   if (group_is_open()) {
     ThreadGroup::of_this_thread().inits.push_back(init);
     return {};
@@ -186,7 +204,7 @@ Status init_all(void** comms, int count, const int* devices) {
     auto init = prepare_init(&comms[i], count, id, i, devices == nullptr ? i : devices[i], true);
     if (!init.ok()) {
       for (const OwnInit& other : inits) {
-        *other.handle = nullptr;
+        tell(other.handle, nullptr);
         RCN_TRY(close_own(other.slot, true));
       }
       return init.status();
@@ -200,12 +218,26 @@ Status init_all(void** comms, int count, const int* devices) {
   return status;
 }
 
-// Calls on host memory are done when they return, so there is nothing to flush.
-Status finalize(OwnSlot* slot) {
+// Calls on host memory are done when they return, so there is nothing to flush. What is left is to part
+// from the others, which a blocking communicator does when it is destroyed: the header asks for nothing
+// sooner, and a thread with several ranks would wait for itself.
+Status run_finalize(OwnSlot* slot) {
   RCN_TRY(why_not_ready(slot));
   RCN_ASSIGN(const OwnPin own, OwnPin::begin(slot));
   own->finalized.store(true);
   slot->core.store(nullptr, std::memory_order_release);
+  if (own->blocking) return {};
+  return start_work(slot, [&comm = *own]() -> Status {
+    RCN_TRY(close_communicator(comm.core, false));
+    comm.left.store(true);
+    return {};
+  });
+}
+
+Status finalize(OwnSlot* slot) {
+  RCN_TRY(why_not_ready(slot));
+  if (!group_is_open()) return run_finalize(slot);
+  ThreadGroup::of_this_thread().finalizes.push_back(slot);
   return {};
 }
 
@@ -223,10 +255,10 @@ Status revoke(OwnSlot* slot, int flags) {
 Result<Code> async_code(OwnSlot* slot) {
   RCN_ASSIGN(const OwnPin own, OwnPin::begin(slot));
   const std::uint32_t phase = own->phase.load(std::memory_order_acquire);
-  if (phase == OwnComm::kInitialising) return Code::kInProgress;
+  if (phase == OwnComm::kInitialising || phase == OwnComm::kWorking) return Code::kInProgress;
   if (phase == OwnComm::kFailed) return own->error.code();
   // Its own doing.
-  if (own->revoked) return Code::kSuccess;
+  if (own->revoked || own->left) return Code::kSuccess;
   RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(own->core));
   return use->async_error().code();
 }

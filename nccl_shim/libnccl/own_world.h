@@ -3,6 +3,7 @@
 // Communicators of our own world: on host memory, without the real library.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "lib/comm/unique_id.h"
@@ -19,46 +20,42 @@ bool is_own_id(const rcnUniqueId& id);
 // What an ncclConfig_t says about blocking. InvalidArgument for one that was not initialised as NCCL asks.
 Result<bool> read_blocking(const void* config);
 
-// An initialisation: the slot is taken, and the client has its handle, before the ranks meet.
+// Tells the client a handle, which another thread of its may be looking for.
+inline void tell(void** handle, void* value) {
+  std::atomic_ref(*handle).store(value, std::memory_order_release);
+}
+
+// An initialisation: the slot is taken before the ranks meet.
 struct OwnInit {
   void** handle;
   OwnSlot* slot;
   UniqueId id;
+  bool in_background = false;
+  // Ends its waits as well as its own does; for as long as it is performed.
+  const std::atomic<bool>* around = nullptr;
 };
 Result<OwnInit> prepare_init(void** handle, int nranks, const rcnUniqueId& id, int rank, int device,
                              bool blocking);
 
-// Performs them, all at once: blocking ones before it returns, the others on threads of their own. The
-// first error, or InProgress if some go on. A blocking one that fails leaves a null handle.
+// Performs them, all at once: those in the background on threads of their own, their handles told at once;
+// the others before it returns, their handles null until then. The first error, or InProgress if some go
+// on.
 Status run_inits(const std::vector<OwnInit>& inits);
+
+// Does `work` on a communicator that is ready in the background, while its calls are refused: InProgress,
+// or why it could not begin. If it fails, so does the communicator.
+Status start_work(OwnSlot* slot, std::function<Status()> work);
+// The same of one that may have failed.
+Status start_rescue(OwnSlot* slot, std::function<Status()> work);
 
 Status init_rank(void** comm, int nranks, const rcnUniqueId& id, int rank, const void* config);
 Status init_all(void** comms, int count, const int* devices);
 
+// Leaves the others, where the communicator is non-blocking: in the background, as InProgress says.
 Status finalize(OwnSlot* slot);
+Status run_finalize(OwnSlot* slot);
 Status revoke(OwnSlot* slot, int flags);
 // What ncclCommGetAsyncError says.
 Result<Code> async_code(OwnSlot* slot);
-
-struct SplitRequest {
-  OwnSlot* parent;
-  int color;
-  int key;
-  void** made;
-};
-// Splits, together, those that one thread holds. Collective over each parent; the new communicators are
-// ready when it returns, also those of non-blocking parents: clients then ask the parent whether they are.
-Status run_splits(const std::vector<SplitRequest>& requests);
-Status split(const SplitRequest& request);
-
-// What a rank's colour and key make of it: an id to meet at, its place and how many there are; no ranks
-// without a colour. Collective over the communicator of lib/comm.
-struct SplitResult {
-  UniqueId id;
-  int rank = 0;
-  int ranks = 0;
-};
-Result<SplitResult> exchange_split(void* core, int rank, int ranks, int color, int key,
-                                   const Config& config);
 
 }  // namespace rocenante::nccl

@@ -3,13 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <thread>
 
 #include "lib/base/log.h"
 #include "lib/comm/boundary.h"
 #include "lib/net/deadline.h"
 #include "nccl_shim/libnccl/own_world.h"
 #include "nccl_shim/libnccl/policy.h"
-#include "nccl_shim/libnccl/voters.h"
+#include "nccl_shim/libnccl/thread_group.h"
 
 namespace rocenante::nccl {
 namespace {
@@ -18,45 +20,26 @@ constinit thread_local unsigned inside_depth = 0;
 
 constexpr std::size_t kTail = kUniqueIdPayloadOffset;
 
-// The id of our side alone, as if our own world had made it; empty if there is none in it.
-Result<UniqueId> side_id(const rcnUniqueId& id) {
-  const UniqueId whole = to_internal(id);
-  RCN_ASSIGN(const UniqueIdContents contents,
-             decode_unique_id_payload(std::span(whole.bytes).subspan<kUniqueIdPayloadOffset>()));
-  return encode_unique_id(contents);
-}
-
 Status try_extending(rcnUniqueId* id) {
   RCN_ASSIGN(const Config config, load_settings({}));
   if (!own_side_possible(config)) return {};
-  const bool is_free = std::all_of(std::begin(id->internal) + kTail, std::end(id->internal),
-                                   [](char byte) { return byte == 0; });
-  if (!is_free) return make_error(Code::kInvalidUsage, "the real library's id leaves no room for ours");
   RCN_ASSIGN(const UniqueId made, create_unique_id(config));
-  std::memcpy(id->internal + kTail, made.bytes.data() + kTail, made.bytes.size() - kTail);
-  return {};
+  return fill_tail(id, made);
 }
 
 void settle(SideEntry& entry, SideEntry::Decision decision, std::string why) {
   entry.why = std::move(why);
   log_info(entry.rank, "communicator of {} ranks beside NCCL: {}: {}", entry.ranks,
-           decision == SideEntry::kOurs ? "small all-reduces are ours" : "everything is NCCL's", entry.why);
+           decision == SideEntry::kOurs ? "small calls are ours" : "everything is NCCL's", entry.why);
   // Release: core and why before it.
   entry.decision.store(decision, std::memory_order_release);
 }
 
 Status meet(SideEntry& entry) {
-  const net::ScopedCancel cancel(entry.cancel);
+  const net::ScopedCancel cancel(entry.work.cancelled());
   const PendingInit init{&entry.core, entry.id, static_cast<std::uint32_t>(entry.rank),
                          static_cast<std::uint32_t>(entry.ranks), entry.core_config};
-  return initialise(init);
-}
-
-Status meet_or_decline(SideEntry& entry) {
-  if (entry.blocking) return meet(entry);
-  // Its calls may not wait for other ranks, and a meeting does.
-  if (Status voted = vote_no(entry.id, entry.rank, entry.ranks); !voted.ok()) return voted;
-  return make_error(Code::kInvalidUsage, "the communicator is non-blocking");
+  return caught([&] { return initialise(init); });
 }
 
 }  // namespace
@@ -69,6 +52,21 @@ InsideReal::~InsideReal() {
 }
 bool inside_real() {
   return inside_depth != 0;
+}
+
+Status fill_tail(rcnUniqueId* id, const UniqueId& ours) {
+  const bool is_free = std::all_of(std::begin(id->internal) + kTail, std::end(id->internal),
+                                   [](char byte) { return byte == 0; });
+  if (!is_free) return make_error(Code::kInvalidUsage, "the real library's id leaves no room for ours");
+  std::memcpy(id->internal + kTail, ours.bytes.data() + kTail, ours.bytes.size() - kTail);
+  return {};
+}
+
+Result<UniqueId> side_id(const rcnUniqueId& id) {
+  const UniqueId whole = to_internal(id);
+  RCN_ASSIGN(const UniqueIdContents contents,
+             decode_unique_id_payload(std::span(whole.bytes).subspan<kUniqueIdPayloadOffset>()));
+  return encode_unique_id(contents);
 }
 
 void extend_id(rcnUniqueId* id) {
@@ -93,16 +91,23 @@ std::unique_ptr<SideEntry> prepare_side(const rcnUniqueId& id, int nranks, int r
   return entry;
 }
 
-void adopt_side(void** handle, std::unique_ptr<SideEntry> entry) {
-  if (entry == nullptr) return;
+bool adopt_side(void** handle, std::unique_ptr<SideEntry> entry) {
+  if (entry == nullptr) return false;
   if (group_is_open()) {
     ThreadGroup::of_this_thread().real_inits.push_back({handle, std::move(entry)});
-    return;
+    return false;
   }
-  if (handle == nullptr || *handle == nullptr) return;
-  if (const Status status = add_side(*handle, std::move(entry)); !status.ok()) {
-    log_warn(-1, "every call of a communicator will be NCCL's: {}", status.text());
-  }
+  return adopt_now(handle, std::move(entry));
+}
+
+bool adopt_now(void** handle, std::unique_ptr<SideEntry> entry) {
+  if (handle == nullptr || *handle == nullptr) return false;
+  SideEntry& added = *entry;
+  const bool goes_on = !added.blocking && added.decision == SideEntry::kUndecided;
+  if (goes_on) wait_with(added, [&added] { (void)decide(added); });
+  const Status status = add_side(*handle, std::move(entry));
+  if (!status.ok()) log_warn(-1, "every call of a communicator will be NCCL's: {}", status.text());
+  return status.ok() && goes_on;
 }
 
 void adopt_all(void** comms, int count) {
@@ -120,29 +125,13 @@ void adopt_all(void** comms, int count) {
   if (!status.ok()) log_warn(-1, "calls of some communicators will be NCCL's: {}", status.text());
 }
 
-void adopt_split(void* parent, int color, int key, void* made) {
-  SidePin side(parent);
-  if (!side || group_is_open() || decide(*side) != SideEntry::kOurs) return;
-  Result<SplitResult> split = exchange_split(side->core, side->rank, side->ranks, color, key, side->config);
-  if (!split.ok()) {
-    log_warn(side->rank, "every call of a split communicator will be NCCL's: {}", split.status().text());
-    return;
-  }
-  if (split.value().ranks == 0 || made == nullptr) return;
-  auto entry = std::make_unique<SideEntry>(split.value().rank, split.value().ranks, side->config);
-  entry->id = split.value().id;
-  if (const Status added = add_side(made, std::move(entry)); !added.ok()) {
-    log_warn(-1, "every call of a split communicator will be NCCL's: {}", added.text());
-  }
-}
-
 SideEntry::Decision decide(SideEntry& entry) {
   const auto decision = static_cast<SideEntry::Decision>(entry.decision.load(std::memory_order_acquire));
   if (decision != SideEntry::kUndecided) return decision;
   if (entry.is_inherited()) return SideEntry::kReal;
   const std::lock_guard lock(entry.deciding);
   if (entry.decision.load(std::memory_order_relaxed) == SideEntry::kUndecided) {
-    const Status met = meet_or_decline(entry);
+    const Status met = meet(entry);
     if (met.ok()) {
       settle(entry, SideEntry::kOurs, "all ranks take part");
     } else {
@@ -152,20 +141,100 @@ SideEntry::Decision decide(SideEntry& entry) {
   return static_cast<SideEntry::Decision>(entry.decision.load(std::memory_order_relaxed));
 }
 
+void decide_all(const std::vector<void*>& comms) {
+  const std::uint64_t driver = thread_number();
+  std::vector<std::jthread> threads;
+  for (void* comm : comms) {
+    threads.emplace_back([comm, driver] {
+      const SidePin side(comm);
+      if (!side || decide(*side) != SideEntry::kOurs) return;
+      if (const ExclusiveUse use(side->core); use) use->set_driver(driver);
+    });
+  }
+}
+
+void wait_with(SideEntry& entry, std::function<void()> todo) {
+  // Several of one group.
+  if (entry.progress.load(std::memory_order_acquire) == SideEntry::kWaiting) {
+    todo = [first = std::move(entry.todo), second = std::move(todo)] {
+      first();
+      second();
+    };
+  }
+  entry.todo = std::move(todo);
+  entry.progress.store(SideEntry::kWaiting, std::memory_order_release);
+}
+
+bool side_goes_on(void* comm) {
+  const SidePin side(comm);
+  if (!side || side->is_inherited()) return false;
+  SideEntry& entry = *side;
+  std::uint32_t progress = SideEntry::kWaiting;
+  if (!entry.progress.compare_exchange_strong(progress, SideEntry::kRunning, std::memory_order_acq_rel)) {
+    return progress != SideEntry::kIdle;
+  }
+  const Status started = entry.work.start([&entry] {
+    const net::ScopedCancel cancel(entry.work.cancelled());
+    (void)guarded([&]() -> Status {
+      entry.todo();
+      return {};
+    });
+    // Release: all that was done before what the next question finds.
+    entry.progress.store(SideEntry::kIdle, std::memory_order_release);
+  });
+  if (started.ok()) return true;
+  log_warn(entry.rank, "our side of a communicator takes no part in anything new: {}", started.text());
+  const std::lock_guard lock(entry.deciding);
+  if (entry.decision == SideEntry::kUndecided) settle(entry, SideEntry::kReal, started.text());
+  entry.progress.store(SideEntry::kIdle, std::memory_order_release);
+  return false;
+}
+
+Status busy_error(const void* comm) {
+  return make_error(Code::kInvalidUsage,
+                    "comm {} is still busy with the call before: wait until ncclCommGetAsyncError says "
+                    "ncclSuccess, or abort it",
+                    comm);
+}
+
+bool is_busy(const void* comm) {
+  const SidePin side(comm);
+  return side && side->progress.load(std::memory_order_acquire) != SideEntry::kIdle;
+}
+
+void abort_core(const SideEntry& entry) {
+  if (entry.decision.load(std::memory_order_acquire) != SideEntry::kOurs) return;
+  const Result<PinnedUse> use = PinnedUse::begin(entry.core);
+  if (use.ok()) (*use.value()).abort_by_user();
+}
+
+void abandon_side(void* comm) {
+  const SidePin side(comm);
+  if (!side || side->is_inherited()) return;
+  // Whoever waits for the meeting, or for what a call before has begun; a shrink that follows waits anew.
+  const bool goes_on = side->progress.load(std::memory_order_acquire) != SideEntry::kIdle;
+  if (goes_on || side->decision == SideEntry::kUndecided) side->work.cancel();
+  abort_core(*side);
+  const std::lock_guard lock(side->deciding);
+  if (side->decision == SideEntry::kUndecided)
+    side->why = "the communicator was given up before its ranks had met";
+  side->decision.store(SideEntry::kReal, std::memory_order_release);
+}
+
 // The order of an abort: our word first, so that nobody waits in a call of ours while the real library is
 // told; the entry goes before the real call, whose address may be used again.
 void end_side(void* comm, bool aborting) {
   {
-    SidePin side(comm);
+    const SidePin side(comm);
     if (!side) return;
-    side->cancel.store(true, std::memory_order_relaxed);
-    if (aborting && side->decision.load(std::memory_order_acquire) == SideEntry::kOurs) {
-      const Result<PinnedUse> use = PinnedUse::begin(side->core);
-      if (use.ok()) (*use.value()).abort_by_user();
-    }
+    side->work.cancel();
+    if (aborting) abort_core(*side);
   }
   const std::unique_ptr<SideEntry> entry = remove_side(comm);
   if (entry == nullptr) return;
+  // What is still being done waits for ranks, and would go on with a communicator that is no more.
+  if (entry->progress.load(std::memory_order_acquire) == SideEntry::kRunning) abort_core(*entry);
+  entry->work.stop();
   write_stats(entry->config, entry->rank, entry->ranks, entry->why, entry->core, entry->forwarded);
   if (entry->core == nullptr) return;
   if (const Status status = close_communicator(entry->core, aborting); !status.ok()) {
@@ -173,23 +242,35 @@ void end_side(void* comm, bool aborting) {
   }
 }
 
+std::uint64_t message_bytes(const CollectiveCall& call, int ranks) {
+  const bool blocks = sends_blocks(call.collective) || receives_blocks(call.collective);
+  const std::uint64_t unit = reduce::element_size(call.type) * (blocks ? static_cast<unsigned>(ranks) : 1U);
+  std::uint64_t bytes = 0;
+  return __builtin_mul_overflow(call.count, unit, &bytes) ? UINT64_MAX : bytes;
+}
+
+Reason why_not_ours(const SideEntry& side, const CollectiveCall& call) {
+  if (call.op >= reduce::kNumOperators) return Reason::kOperator;
+  const bool fits =
+      message_bytes(call, side.ranks) <= side.max_bytes[static_cast<std::size_t>(call.collective)];
+  return fits ? Reason::kNotTakingPart : Reason::kSize;
+}
+
 // By what all ranks share: size, operator, and what they have decided together.
-Route route_all_reduce(SideEntry& side, const CollectiveCall& call, void* comm) {
-  const std::uint64_t bytes = call.count * reduce::element_size(call.type);
-  const bool custom = call.op >= reduce::kNumOperators;
-  const bool fits = bytes <= side.max_bytes && call.count <= side.max_bytes;
-  const bool undecided_or_ours = side.decision.load(std::memory_order_acquire) != SideEntry::kReal;
-  const bool eligible = undecided_or_ours && !custom && fits && call.count != 0;
+Route route(SideEntry& side, const CollectiveCall& call, void* comm) {
+  const bool can_be_ours =
+      call.count != 0 && side.decision.load(std::memory_order_acquire) != SideEntry::kReal;
+  const Reason reason = why_not_ours(side, call);
+  const bool eligible = can_be_ours && reason == Reason::kNotTakingPart;
+  if (eligible && side.progress.load(std::memory_order_acquire) != SideEntry::kIdle)
+    return Route::kTooEarly;
   if (group_is_open()) {
     if (eligible) return Route::kCandidate;
     if (ThreadGroup::of_this_thread().holds(comm)) return Route::kHeld;
   } else if (eligible && decide(side) == SideEntry::kOurs) {
     return Route::kOurs;
   }
-  side.forwarded.count(Kind::kAllReduce, bytes,
-                       custom  ? Reason::kOperator
-                       : !fits ? Reason::kSize
-                               : Reason::kNotTakingPart);
+  side.forwarded.count(kind_of(call.collective), message_bytes(call, side.ranks), reason);
   return Route::kReal;
 }
 

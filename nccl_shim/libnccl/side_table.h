@@ -4,8 +4,10 @@
 // holds the real handle; a handle that is not here goes straight through.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,6 +16,7 @@
 #include "lib/base/config.h"
 #include "lib/base/status.h"
 #include "lib/comm/unique_id.h"
+#include "nccl_shim/libnccl/background.h"
 #include "nccl_shim/libnccl/counters.h"
 
 namespace rocenante::nccl {
@@ -21,14 +24,20 @@ namespace rocenante::nccl {
 // Our side of one real communicator.
 struct SideEntry {
   enum Decision : std::uint32_t { kUndecided, kOurs, kReal };
+  enum Progress : std::uint32_t {
+    kIdle,
+    kWaiting,  // there is something to do once the real library is done
+    kRunning,
+  };
 
   SideEntry(int rank_number, int rank_count, Config settings);
 
   const int rank;
   const int ranks;
   const Config config;
-  const Config core_config;       // of our side's communicator: its counters come out in our line
-  const std::uint64_t max_bytes;  // the largest all-reduce of ours
+  const Config core_config;  // of our side's communicator: its counters come out in our line
+  // The largest call of ours, by Collective: bytes of the larger of its buffers.
+  const std::array<std::uint64_t, kNumCollectives> max_bytes;
   const std::uint64_t fork_generation;
   bool is_inherited() const;  // by a child of a fork, in which it cannot be used
   bool blocking = true;
@@ -36,10 +45,15 @@ struct SideEntry {
 
   std::atomic<std::uint32_t> decision{kUndecided};
   std::mutex deciding;
-  std::atomic<bool> cancel{false};  // ends the meeting
-  void* core = nullptr;             // before the decision becomes kOurs
-  std::string why;                  // before the decision
+  void* core = nullptr;  // before the decision becomes kOurs
+  std::string why;       // before the decision
   ForwardCounters forwarded;
+
+  // Of a non-blocking communicator: what our side does after a call that the real library has finished,
+  // begun by the client's next question whether it has. Written before progress becomes kWaiting.
+  std::function<void()> todo;
+  std::atomic<std::uint32_t> progress{kIdle};
+  Background work;  // does it; its cancellation ends every wait of our side for other ranks
 };
 
 // Adds; replaces what an address that was used again stood for.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <thread>
 
 #include "lib/comm/boundary.h"
 #include "nccl_shim/libnccl/exports.h"
@@ -17,23 +16,14 @@ void keep_first(rcnResult_t* first, rcnResult_t next) {
   if (*first == rcnSuccess || (*first == rcnInProgress && next != rcnSuccess)) *first = next;
 }
 
-// Sides that have not met yet, all at once: several may belong to one world and would wait for each other.
-void decide_all(const std::vector<ThreadGroup::SideCall>& calls) {
+std::vector<void*> undecided(const std::vector<ThreadGroup::SideCall>& calls) {
   std::vector<void*> comms;
   for (const ThreadGroup::SideCall& call : calls) {
     const SidePin side(call.comm);
     if (!call.may_be_ours || !side || side->decision != SideEntry::kUndecided) continue;
     if (std::find(comms.begin(), comms.end(), call.comm) == comms.end()) comms.push_back(call.comm);
   }
-  const std::uint64_t driver = thread_number();
-  std::vector<std::jthread> threads;
-  for (void* comm : comms) {
-    threads.emplace_back([comm, driver] {
-      const SidePin side(comm);
-      if (!side || decide(*side) != SideEntry::kOurs) return;
-      if (const ExclusiveUse use(side->core); use) use->set_driver(driver);
-    });
-  }
+  return comms;
 }
 
 bool is_ours(const ThreadGroup::SideCall& call) {
@@ -83,8 +73,8 @@ rcnResult_t run_ours(const std::vector<const ThreadGroup::SideCall*>& calls) {
 void count_forwarded(const ThreadGroup::SideCall& call) {
   const SidePin side(call.comm);
   if (!side || call.call.count == 0) return;
-  const std::uint64_t bytes = call.call.count * reduce::element_size(call.call.type);
-  side->forwarded.count(Kind::kAllReduce, bytes, call.may_be_ours ? Reason::kNotTakingPart : Reason::kSize);
+  side->forwarded.count(kind_of(call.call.collective), message_bytes(call.call, side->ranks),
+                        call.may_be_ours ? Reason::kNotTakingPart : why_not_ours(*side, call.call));
 }
 
 rcnResult_t run_real(const std::vector<const ThreadGroup::SideCall*>& calls, bool in_group) {
@@ -119,7 +109,9 @@ bool ThreadGroup::holds(void* comm) const {
 }
 
 bool ThreadGroup::end_later(void* comm, rcnResult_t (*forward)(void*)) {
-  if (!holds(comm)) return false;
+  const bool is_parent = std::any_of(real_children.begin(), real_children.end(),
+                                     [&](const RealChild& child) { return child.parent == comm; });
+  if (!is_parent && !holds(comm)) return false;
   real_ends_.push_back({comm, forward});
   return true;
 }
@@ -153,10 +145,12 @@ Status ThreadGroup::drop() {
   side_calls.clear();
   real_ends_.clear();
   real_inits.clear();
-  splits.clear();
+  real_children.clear();
+  children.clear();
+  finalizes.clear();
   destroys.clear();
   for (const OwnInit& init : std::exchange(inits, {})) {
-    *init.handle = nullptr;
+    tell(init.handle, nullptr);
     RCN_TRY(close_own(init.slot, true));
   }
   return {};
@@ -186,25 +180,38 @@ rcnResult_t ThreadGroup::end_all() {
     return guarded([] { return CallGroup::of_this_thread().end(); });
   }
   rcnResult_t first = run_side_calls();
+  keep_first(&first, adopt_made(first));
   keep_first(&first, run_real_ends());
-  for (RealInit& init : std::exchange(real_inits, {})) {
-    if (*init.handle != nullptr) {
-      keep_first(&first, guarded([&] { return add_side(*init.handle, std::move(init.entry)); }));
-    }
-  }
   keep_first(&first, guarded([&] { return run_inits(std::exchange(inits, {})); }));
   keep_first(&first, guarded([] { return CallGroup::of_this_thread().end(); }));
-  keep_first(&first, guarded([&] { return run_splits(std::exchange(splits, {})); }));
+  keep_first(&first, guarded([&] { return make_children(std::exchange(children, {})); }));
+  for (OwnSlot* slot : std::exchange(finalizes, {})) {
+    keep_first(&first, guarded([&] { return run_finalize(slot); }));
+  }
   for (OwnSlot* slot : std::exchange(destroys, {})) {
     keep_first(&first, guarded([&] { return close_own(slot, false); }));
   }
   return first;
 }
 
+// What the real library has made, or is making, in the group that has ended with `result`.
+rcnResult_t ThreadGroup::adopt_made(rcnResult_t result) {
+  std::vector<RealInit> inits = std::exchange(real_inits, {});
+  const std::vector<RealChild> made = std::exchange(real_children, {});
+  if (result != rcnSuccess && result != rcnInProgress) return rcnSuccess;
+  bool goes_on = false;
+  const rcnResult_t adopted = guarded([&]() -> Status {
+    for (RealInit& init : inits) goes_on = adopt_now(init.handle, std::move(init.entry)) || goes_on;
+    goes_on = follow_children(made) || goes_on;
+    return {};
+  });
+  return adopted == rcnSuccess && goes_on ? rcnInProgress : adopted;
+}
+
 // The real library's group is open and holds what was forwarded at once: that is phase 0.
 rcnResult_t ThreadGroup::run_side_calls() {
   const std::vector<SideCall> calls = std::exchange(side_calls, {});
-  decide_all(calls);
+  decide_all(undecided(calls));
   const auto phases = in_phases(calls);
   rcnResult_t first = rcnSuccess;
   if (const auto at = phases.find(0); at != phases.end())

@@ -11,7 +11,9 @@
 
 #include "lib/comm/communicator.h"
 #include "nccl_shim/libnccl/abi.h"
+#include "nccl_shim/libnccl/own_children.h"
 #include "nccl_shim/libnccl/own_world.h"
+#include "nccl_shim/libnccl/real_world.h"
 #include "nccl_shim/libnccl/side_table.h"
 
 namespace rocenante::nccl {
@@ -32,7 +34,8 @@ class ThreadGroup {
   Status discard(bool* real);
 
   std::vector<OwnInit> inits;
-  std::vector<SplitRequest> splits;
+  std::vector<Child> children;
+  std::vector<OwnSlot*> finalizes;
   std::vector<OwnSlot*> destroys;
   // The real library's last error text when this thread's last one of ours came.
   std::string real_error;
@@ -43,19 +46,21 @@ class ThreadGroup {
     std::unique_ptr<SideEntry> entry;
   };
   std::vector<RealInit> real_inits;
+  // Communicators it is making out of others; our sides follow.
+  std::vector<RealChild> real_children;
 
   // Calls on communicators of the side table, in issue order, from the first of ours on.
   struct SideCall {
     void* comm;
     bool may_be_ours;
-    CollectiveCall call;
+    CollectiveCall call;  // of no elements where it was counted already
     void* stream;
     std::function<rcnResult_t()> forward;
   };
   std::vector<SideCall> side_calls;
   // Whether a later call on it must wait for the end, to keep its place.
   bool holds(void* comm) const;
-  // Ends it at the group's end if calls on it wait for that.
+  // Ends it at the group's end if calls on it, or what is made out of it, wait for that.
   bool end_later(void* comm, rcnResult_t (*forward)(void*));
 
  private:
@@ -63,6 +68,7 @@ class ThreadGroup {
   rcnResult_t end_all();
   rcnResult_t run_side_calls();
   rcnResult_t run_real_ends();
+  rcnResult_t adopt_made(rcnResult_t result);
 
   struct RealEnd {
     void* comm;

@@ -3,15 +3,21 @@
 set(nccl_here "ROCENANTE_SOCKET_IFNAME==lo")
 set(nccl_folder $<TARGET_FILE_DIR:rocenante_nccl>)
 
-# A Catch2 program that is linked with the library.
+# A Catch2 program that is linked with the library. ThreadSanitizer runs those that are CONCURRENT; it cannot
+# follow a fork of a process with threads.
 function(rocenante_nccl_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ENVIRONMENT;SOURCES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "CONCURRENT" "" "ENVIRONMENT;SOURCES")
+  if(ROCENANTE_SANITIZE MATCHES "thread" AND NOT arg_CONCURRENT)
+    return()
+  endif()
   rocenante_test(${name} ${name}.cc ${arg_SOURCES} LIBRARIES rocenante_nccl ${CMAKE_DL_LIBS} ENVIRONMENT
                  ${nccl_here} ${arg_ENVIRONMENT})
 endfunction()
 
 rocenante_nccl_test(nccl_own_test ENVIRONMENT ROCENANTE_FALLBACK=off)
 rocenante_nccl_test(nccl_misuse_test ENVIRONMENT ROCENANTE_FALLBACK=off)
+rocenante_nccl_test(nccl_children_test CONCURRENT ENVIRONMENT ROCENANTE_FALLBACK=off)
+rocenante_nccl_test(nccl_nonblocking_test CONCURRENT ENVIRONMENT ROCENANTE_FALLBACK=off)
 
 # What follows runs other programs of this machine with the library.
 if(CMAKE_CROSSCOMPILING)
@@ -28,7 +34,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     DEPENDS recorder/make_recorder.py ${exports} ${CMAKE_SOURCE_DIR}/nccl_shim/libnccl/generate.py
     VERBATIM)
   add_custom_target(abi_recorder_generated DEPENDS ${recorder_folder}/recorder_entries.S)
-  add_library(abi_recorder SHARED recorder/recorder.cc ${recorder_folder}/recorder_entries.S)
+  add_library(abi_recorder SHARED recorder/recorder.cc recorder/world.cc ${recorder_folder}/recorder_entries.S)
   add_dependencies(abi_recorder abi_recorder_generated)
   target_link_libraries(abi_recorder PRIVATE rocenante_settings)
   target_include_directories(abi_recorder PRIVATE ${recorder_folder})
@@ -36,11 +42,16 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
                                                                              ${CMAKE_BINARY_DIR}/tests/abi)
   target_link_options(abi_recorder PRIVATE -Wl,-soname,libnccl.so.2)
 
-  foreach(name nccl_beside_test nccl_sides_test)
-    rocenante_nccl_test(${name} ENVIRONMENT ROCENANTE_FALLBACK=require ROCENANTE_DEVICE=host
-                        ROCENANTE_NCCL_PATH=$<TARGET_FILE:abi_recorder>)
-    add_dependencies(abi_${name} abi_recorder)
-    target_include_directories(abi_${name} PRIVATE ${recorder_folder})
+  set(beside ENVIRONMENT ROCENANTE_FALLBACK=require ROCENANTE_DEVICE=host ROCENANTE_NCCL_PATH=$<TARGET_FILE:abi_recorder>)
+  rocenante_nccl_test(nccl_beside_test ${beside})
+  rocenante_nccl_test(nccl_follow_test CONCURRENT ${beside} ROCENANTE_ALL_REDUCE_MAX_BYTES=16K)
+  rocenante_nccl_test(nccl_mixed_test CONCURRENT ${beside})
+  rocenante_nccl_test(nccl_sides_test ${beside})
+  foreach(name nccl_beside_test nccl_follow_test nccl_mixed_test nccl_sides_test)
+    if(TARGET abi_${name})
+      add_dependencies(abi_${name} abi_recorder)
+      target_include_directories(abi_${name} PRIVATE ${recorder_folder})
+    endif()
   endforeach()
   if(NOT ROCENANTE_SANITIZE)
     # A library that calls NCCL, also while it is being loaded.

@@ -155,11 +155,20 @@ static void use(ncclComm_t comm, int rank, int ranks) {
   CHECK(CALL(ncclMemFree)(sums));
 }
 
+/* A non-blocking communicator's calls may only have begun. */
+static void finish(ncclComm_t comm, ncclResult_t result) {
+  while (result == ncclInProgress) {
+    usleep(100);
+    CHECK(CALL(ncclCommGetAsyncError)(comm, &result));
+  }
+  CHECK(result);
+}
+
 /* Ranks of the same parity, in reverse order; the last rank stays out. */
 static void split(ncclComm_t comm, int rank, int ranks) {
   ncclComm_t half = (ncclComm_t)&half;
   const int color = rank == ranks - 1 ? NCCL_SPLIT_NOCOLOR : rank % 2;
-  CHECK(CALL(ncclCommSplit)(comm, color, -rank, &half, NULL));
+  finish(comm, CALL(ncclCommSplit)(comm, color, -rank, &half, NULL));
   if (color == NCCL_SPLIT_NOCOLOR) {
     if (half != NULL) fail("a communicator for a rank without colour");
     return;
@@ -179,7 +188,7 @@ static void split(ncclComm_t comm, int rank, int ranks) {
   int sum = 0;
   CHECK(CALL(ncclAllReduce)(&one, &sum, 1, ncclInt, ncclSum, half, NULL));
   if (sum != members) fail("ncclAllReduce after the split");
-  CHECK(CALL(ncclCommFinalize)(half));
+  finish(half, CALL(ncclCommFinalize)(half));
   CHECK(CALL(ncclCommDestroy)(half));
 }
 
@@ -203,12 +212,8 @@ static void run_rank(int rank, int ranks, int in, int out[]) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = rank % 2; /* ranks may differ in that */
   ncclComm_t comm;
-  ncclResult_t result = CALL(ncclCommInitRankConfig)(&comm, ranks, id, rank, &config);
-  while (result == ncclInProgress) {
-    usleep(100);
-    CHECK(CALL(ncclCommGetAsyncError)(comm, &result));
-  }
-  CHECK(result);
+  const ncclResult_t result = CALL(ncclCommInitRankConfig)(&comm, ranks, id, rank, &config);
+  finish(comm, result);
   use(comm, rank, ranks);
   split(comm, rank, ranks);
   CHECK(CALL(ncclCommDestroy)(comm));

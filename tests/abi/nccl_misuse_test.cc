@@ -3,6 +3,7 @@
 // libnccl.so.2 in its own world, used wrongly: a defined result with a text that names the client's handle,
 // never a crash and never a wait without end. Run with ROCENANTE_FALLBACK=off.
 #include <rocenante/rocenante.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,8 +17,12 @@
 #include <thread>
 #include <vector>
 
-#include "tests/abi/nccl_api.h"
+#include "tests/abi/nccl_ranks.h"
 #include "tests/support/catch.h"
+
+using namespace rocenante::test;  // NOLINT(google-build-using-namespace)
+using rocenante::nccl::ConfigHead;
+using rocenante::nccl::kConfigMagic;
 
 namespace {
 
@@ -263,5 +268,103 @@ TEST_CASE("an id made before a fork is met at by parent and child") {
   CHECK(ok);
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
+TEST_CASE("a child forked while a non-blocking call is under way can give the communicator up, and leave") {
+  rcnUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == rcnSuccess);
+  ConfigHead config{sizeof config, kConfigMagic, 22800, 0};
+  void* comm = nullptr;
+  REQUIRE(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == rcnInProgress);
+  const int status = in_child([comm] {
+    rcnResult_t state = rcnSuccess;
+    int code = ncclCommGetAsyncError(comm, &state) == rcnInvalidUsage && said("forked") ? 0 : 1;
+    code |= ncclCommAbort(comm) == rcnInvalidUsage ? 0 : 2;
+    // And begin calls of its own.
+    rcnUniqueId own;
+    ConfigHead non_blocking{sizeof non_blocking, kConfigMagic, 22800, 0};
+    void* made = nullptr;
+    code |= ncclGetUniqueId(&own) == rcnSuccess &&
+                    ncclCommInitRankConfig(&made, 1, own, 0, &non_blocking) == rcnInProgress &&
+                    wait_until_done(made).empty() && ncclCommDestroy(made) == rcnSuccess
+                ? 0
+                : 4;
+    return code;
+  });
+  CHECK(status == 0);
+  void* other = nullptr;
+  REQUIRE(ncclCommInitRankConfig(&other, 2, id, 1, &config) == rcnInProgress);
+  CHECK(wait_until_done(comm) == "");
+  CHECK(wait_until_done(other) == "");
+  CHECK(ncclCommDestroy(comm) == rcnSuccess);
+  CHECK(ncclCommDestroy(other) == rcnSuccess);
+}
+
+TEST_CASE("a process may end while a non-blocking call is under way") {
+  enum Call { kInit, kSplit, kShrink };
+  for (const Call call : {kInit, kSplit, kShrink}) {
+    const int status = in_child([&] {
+      rcnUniqueId id;
+      ConfigHead config{sizeof config, kConfigMagic, 22800, 0};
+      void* comms[2] = {};
+      void* part = nullptr;
+      if (ncclGetUniqueId(&id) != rcnSuccess) return 1;
+      for (int rank = 0; rank < (call == kInit ? 1 : 2); ++rank) {
+        if (ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config) != rcnInProgress) return 2;
+      }
+      if (call == kInit) return 0;
+      for (void* comm : comms) {
+        if (!wait_until_done(comm).empty()) return 3;
+      }
+      // Rank 1 does not come.
+      const rcnResult_t begun = call == kSplit ? ncclCommSplit(comms[0], 0, 0, &part, nullptr)
+                                               : ncclCommShrink(comms[0], nullptr, 0, &part, nullptr, 0);
+      return begun == rcnInProgress ? 0 : 4;
+    });
+    CHECK(status == 0);
+  }
+}
+
+TEST_CASE("survivors of a killed process go on without it") {
+  rcnUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == rcnSuccess);
+  // Rank 0 dies in its second call; ranks 1 and 2 find out, and shrink.
+  constexpr int kAbortShrink = 1;
+  const auto survive = [](void* comm, int rank) -> std::string {
+    int value = 1;
+    rcnResult_t result = rcnSuccess;
+    while (result == rcnSuccess) result = ncclAllReduce(&value, &value, 1, rcnInt32, rcnMax, comm, nullptr);
+    if (result != rcnRemoteError) return check(result, "the call that rank 0 did not come to");
+    void* rest = nullptr;
+    int dead[1] = {0};
+    if (ncclCommShrink(comm, dead, 1, &rest, nullptr, 0) != rcnRemoteError)
+      return "a communicator that has failed has shrunk without abort";
+    RCN_CALL(ncclCommShrink(comm, dead, 1, &rest, nullptr, kAbortShrink));
+    RCN_MEMBER(rest, rank - 1, 2);
+    RCN_CALL(ncclCommDestroy(rest));
+    RCN_CALL(ncclCommAbort(comm));
+    return "";
+  };
+  pid_t children[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    const int rank = 2 * i;  // this process is rank 1
+    children[i] = ::fork();
+    REQUIRE(children[i] >= 0);
+    if (children[i] != 0) continue;
+    void* comm = nullptr;
+    int value = 1;
+    bool ok = ncclCommInitRank(&comm, 3, id, rank) == rcnSuccess;
+    ok = ok && ncclAllReduce(&value, &value, 1, rcnInt32, rcnMax, comm, nullptr) == rcnSuccess;
+    if (rank == 0) (void)::raise(SIGKILL);
+    ::_exit(ok && survive(comm, rank).empty() ? 0 : 1);
+  }
+  void* comm = nullptr;
+  REQUIRE(check(ncclCommInitRank(&comm, 3, id, 1), "ncclCommInitRank") == "");
+  CHECK(survive(comm, 1) == "");
+  int status = -1;
+  REQUIRE(::waitpid(children[0], &status, 0) == children[0]);
+  CHECK(WIFSIGNALED(status));
+  REQUIRE(::waitpid(children[1], &status, 0) == children[1]);
   CHECK(status == 0);
 }

@@ -27,3 +27,19 @@ TEST_CASE("a cancelled wait is one whose deadline has passed, on that thread alo
   CHECK_FALSE(later.passed());
   CHECK(Deadline::never().poll_ms() == -1);
 }
+
+TEST_CASE("of cancellations around each other either one ends a wait", "[net]") {
+  const Deadline later = Deadline::after_s(3600);
+  for (const bool outer_is_set : {true, false}) {
+    std::atomic<bool> outer{outer_is_set};
+    std::atomic<bool> inner{!outer_is_set};
+    const ScopedCancel around(outer);
+    CHECK(later.passed() == outer_is_set);
+    {
+      const ScopedCancel within(inner);
+      CHECK(later.passed());
+    }
+    CHECK(later.passed() == outer_is_set);
+  }
+  CHECK_FALSE(later.passed());
+}

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -58,6 +59,22 @@ TEST_CASE("an id keeps its contents", "[unique_id]") {
   CHECK(after.value().number == before.number);
   CHECK(after.value().is_listening);
   CHECK_FALSE(after.value().is_local_only);
+}
+
+TEST_CASE("an offer admits who shares the parent's key, and holds no secret", "[unique_id]") {
+  const net::SecretKey parent = net::random_key();
+  const Result<UniqueId> id = create_child_id(config_of(""), parent);
+  REQUIRE(id.ok());
+  const UniqueIdContents contents = decode_unique_id(id.value()).take();
+  const Result<ChildOffer> offer = offer_of(id.value());
+  REQUIRE(offer.ok());
+  CHECK(accept_offer(offer.value(), parent).bytes == id.value().bytes);
+  CHECK(accept_offer(offer.value(), net::random_key()).bytes != id.value().bytes);
+  const auto& secret = contents.secret.bytes;
+  CHECK(std::search(offer.value().begin(), offer.value().end(), secret.begin(), secret.begin() + 8) ==
+        offer.value().end());
+  CHECK_FALSE(offer_of(UniqueId{}).ok());
+  stop_all_rendezvous();
 }
 
 TEST_CASE("the scope of an address is kept", "[unique_id]") {

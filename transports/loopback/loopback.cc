@@ -47,15 +47,13 @@ class Registry {
   std::map<std::uint64_t, Published> entries_;
 };
 
-Registry& registry() {
-  static Registry instance;
-  return instance;
-}
+// Made when the library is loaded, so that it outlives whatever ends its threads.
+Registry registry;
 
 class LoopbackTransport final : public Transport {
  public:
   ~LoopbackTransport() override {
-    if (id_ != 0) registry().remove(id_);
+    if (id_ != 0) registry.remove(id_);
   }
 
   const char* name() const override { return "loopback"; }
@@ -64,7 +62,7 @@ class LoopbackTransport final : public Transport {
   Result<std::string> open(const TransportContext& context) override {
     context_ = context;
     peers_.resize(context.ranks);
-    id_ = registry().add({context.inbox, context.outbox});
+    id_ = registry.add({context.inbox, context.outbox});
     return fmt::format("{:x}", id_);
   }
 
@@ -74,7 +72,7 @@ class LoopbackTransport final : public Transport {
     const char* const end = blob.data() + blob.size();
     const auto [next, error] = std::from_chars(blob.data(), end, id, 16);
     Published& entry = peers_[peer];
-    if (error != std::errc() || next != end || !registry().find(id, &entry)) {
+    if (error != std::errc() || next != end || !registry.find(id, &entry)) {
       return make_error(Code::kRemoteError, "loopback: rank {} is not in this process", peer);
     }
     *link = mapped_link(context_.geometry, context_.rank, peer, context_.inbox->address(),

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every exchange is an all-reduce over the parent of bytes that are zero but for one's own: all ranks take
+// part by definition, and the parent's connections need no second way to gather. Only offers of ids go over
+// them, which are no secrets.
+#include "nccl_shim/libnccl/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/comm/boundary.h"
+#include "nccl_shim/libnccl/abi.h"
+
+namespace rocenante::nccl {
+namespace {
+
+struct Choice {
+  std::int32_t color;
+  std::int32_t key;
+};
+
+// One communicator's exchange.
+struct Table {
+  Participant who;
+  std::vector<unsigned char> mine;
+  std::vector<unsigned char> gathered;
+};
+
+template <class T>
+void bring(Table& table, const T& value) {
+  table.mine.assign(sizeof(T) * static_cast<std::size_t>(table.who.ranks), 0);
+  table.gathered.assign(table.mine.size(), 0);
+  std::memcpy(table.mine.data() + sizeof(T) * static_cast<std::size_t>(table.who.rank), &value,
+              sizeof value);
+}
+
+template <class T>
+T value_at(const Table& table, int rank) {
+  T value;
+  std::memcpy(&value, table.gathered.data() + sizeof value * static_cast<std::size_t>(rank), sizeof value);
+  return value;
+}
+
+// Every communicator's ranks learn what the others have brought.
+Status gather(std::vector<Table>& all) {
+  CallGroup together;
+  together.start();
+  for (Table& table : all) {
+    together.add(table.who.core, CollectiveCall{table.mine.data(), table.gathered.data(), table.mine.size(),
+                                                reduce::DataType::kUint8, rcnSum});
+  }
+  return together.end();
+}
+
+Result<net::SecretKey> key_of(void* core) {
+  RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(core));
+  return use->key();
+}
+
+struct Part {
+  std::vector<int> members;  // ranks of the parent, in the order of their new ranks
+  int new_rank = 0;
+};
+
+// Who is in the new communicator of this rank, by key and then by old rank.
+Part choose_members(const Table& choices, int color) {
+  Part part;
+  if (color == kSplitNoColor) return part;
+  for (int rank = 0; rank < choices.who.ranks; ++rank) {
+    if (value_at<Choice>(choices, rank).color == color) part.members.push_back(rank);
+  }
+  std::stable_sort(part.members.begin(), part.members.end(), [&](int a, int b) {
+    return value_at<Choice>(choices, a).key < value_at<Choice>(choices, b).key;
+  });
+  const auto self = std::find(part.members.begin(), part.members.end(), choices.who.rank);
+  part.new_rank = static_cast<int>(self - part.members.begin());
+  return part;
+}
+
+// The first of a new communicator makes its id; the others bring zeros.
+Result<ChildOffer> make_offer(const Participant& who, const Part& part) {
+  if (part.members.empty() || part.new_rank != 0) return ChildOffer{};
+  RCN_ASSIGN(const net::SecretKey key, key_of(who.core));
+  RCN_ASSIGN(const UniqueId id, create_child_id(*who.config, key));
+  return offer_of(id);
+}
+
+struct GrowBytes {
+  ChildOffer offer;
+  std::uint32_t has_offer;
+  std::int32_t new_ranks;
+};
+
+Result<std::optional<UniqueId>> one_offer(const Table& table) {
+  std::optional<ChildOffer> found;
+  int from = 0;
+  const int new_ranks = value_at<GrowBytes>(table, 0).new_ranks;
+  for (int rank = 0; rank < table.who.ranks; ++rank) {
+    const auto bytes = value_at<GrowBytes>(table, rank);
+    if (bytes.new_ranks != new_ranks) {
+      return make_error(Code::kInvalidUsage, "nRanks differs: rank 0 has {}, rank {} has {}", new_ranks,
+                        rank, bytes.new_ranks);
+    }
+    if (bytes.has_offer == 0) continue;
+    if (found) return make_error(Code::kInvalidUsage, "ranks {} and {} both gave a uniqueId", from, rank);
+    found = bytes.offer;
+    from = rank;
+  }
+  if (!found) return std::optional<UniqueId>();
+  RCN_ASSIGN(const net::SecretKey key, key_of(table.who.core));
+  return std::optional<UniqueId>(accept_offer(*found, key));
+}
+
+}  // namespace
+
+Result<std::vector<SplitResult>> exchange_splits(const std::vector<SplitAsk>& asks) {
+  std::vector<Table> choices;
+  for (const SplitAsk& ask : asks)
+    bring(choices.emplace_back(Table{ask.who, {}, {}}), Choice{ask.color, ask.key});
+  RCN_TRY(gather(choices));
+  std::vector<Table> offers;
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < asks.size(); ++i) {
+    parts.push_back(choose_members(choices[i], asks[i].color));
+    RCN_ASSIGN(const ChildOffer offer, make_offer(asks[i].who, parts.back()));
+    bring(offers.emplace_back(Table{asks[i].who, {}, {}}), offer);
+  }
+  RCN_TRY(gather(offers));
+  std::vector<SplitResult> results(asks.size());
+  for (std::size_t i = 0; i < asks.size(); ++i) {
+    if (parts[i].members.empty()) continue;
+    RCN_ASSIGN(const net::SecretKey key, key_of(asks[i].who.core));
+    results[i] = {accept_offer(value_at<ChildOffer>(offers[i], parts[i].members.front()), key),
+                  parts[i].new_rank, static_cast<int>(parts[i].members.size())};
+  }
+  return results;
+}
+
+Result<std::vector<std::optional<UniqueId>>> exchange_grows(const std::vector<GrowAsk>& asks) {
+  std::vector<Table> tables;
+  for (const GrowAsk& ask : asks) {
+    GrowBytes bytes{{}, ask.id ? 1U : 0U, ask.new_ranks};
+    if (ask.id) {
+      RCN_ASSIGN(bytes.offer, offer_of(*ask.id));
+    }
+    bring(tables.emplace_back(Table{ask.who, {}, {}}), bytes);
+  }
+  RCN_TRY(gather(tables));
+  std::vector<std::optional<UniqueId>> ids;
+  for (const Table& table : tables) {
+    RCN_ASSIGN(std::optional<UniqueId> id, one_offer(table));
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace rocenante::nccl
