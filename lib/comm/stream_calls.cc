@@ -214,10 +214,7 @@ DoorbellRing* StreamCalls::ring() const {
 
 Status StreamCalls::enqueue(CallLaunch call, void* stream, bool* changed) {
   call.lane = state_->lane;
-  // What rides in the signal lines is published by one group, which may combine in place right after it.
-  call.groups = call.exchange.in_line
-                    ? 1
-                    : device_.groups_for(std::min(call.exchange.bytes, call.exchange.piece_bytes));
+  call.groups = device_.most_groups();
   *changed = false;
   RCN_ASSIGN(const StreamCapture capture, device_.capture_of(stream));
   *changed = true;

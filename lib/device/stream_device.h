@@ -106,14 +106,6 @@ class StreamDevice : public Device {
 
   // The most groups of one launch that are surely resident together beside other work.
   virtual std::uint32_t most_groups() const = 0;
-  // How many groups share the rounds of a call of which none is longer than `bytes`: a power of two, at
-  // most protocol::kMostParts. Ranks need not agree.
-  virtual std::uint32_t groups_for(std::uint64_t bytes) const {
-    return protocol::groups_for(bytes, kBytesPerGroup, most_groups());
-  }
-
-  // What keeps the threads of a CTA in work.
-  static constexpr std::uint64_t kBytesPerGroup = 8192;
 };
 
 }  // namespace rocenante

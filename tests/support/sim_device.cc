@@ -275,7 +275,7 @@ Result<GraphNode*> SimDevice::launch(void* stream, const CallLaunch& call) {
   node.work = [this, call] {
     ++launches_;
     last_lane_ = call.lane;
-    return run_launch(pool_, call, shape_.threads);
+    return run_launch(pool_, call, shape_.threads, shape_.bytes_per_group);
   };
   return handle_of(submit(*found, std::move(node)));
 }

@@ -121,9 +121,6 @@ class SimDevice final : public StreamDevice {
                                      GraphNode* record) override;
   Status keep(void* stream, std::shared_ptr<void> reference) override;
   std::uint32_t most_groups() const override { return shape_.groups; }
-  std::uint32_t groups_for(std::uint64_t bytes) const override {
-    return protocol::groups_for(bytes, shape_.bytes_per_group, shape_.groups);
-  }
 
  private:
   using StreamPtr = std::shared_ptr<SimStream>;

@@ -51,9 +51,9 @@ Verdict run_thread(const CallLaunch& call, MeetingPlace& place, protocol::Part p
 
 }  // namespace
 
-Verdict run_launch(SimPool& pool, const CallLaunch& call, std::uint32_t threads) {
-  // Not as many as there is work for: tests have little. One where the payload rides in the lines.
-  const std::uint32_t groups = protocol::groups_for(call.exchange, 1, call.groups);
+Verdict run_launch(SimPool& pool, const CallLaunch& call, std::uint32_t threads,
+                   std::uint64_t bytes_per_group) {
+  const std::uint32_t groups = protocol::groups_for(call.exchange, bytes_per_group, call.groups);
   std::vector<MeetingPlace> places(groups);
   const std::uint32_t members = groups * threads;
   std::vector<Verdict> verdicts(members);

@@ -9,6 +9,7 @@
 namespace rocenante::test {
 
 // Runs a call with `threads` threads in each group and returns when all have ended; the worst verdict.
-protocol::Verdict run_launch(SimPool& pool, const CallLaunch& call, std::uint32_t threads);
+protocol::Verdict run_launch(SimPool& pool, const CallLaunch& call, std::uint32_t threads,
+                             std::uint64_t bytes_per_group);
 
 }  // namespace rocenante::test
