@@ -7,6 +7,7 @@
 
 #include "lib/base/config.h"
 #include "lib/comm/topology.h"
+#include "lib/device/cuda_device.h"
 #include "reduce_kernels/reduce.h"
 
 namespace rocenante {
@@ -65,11 +66,12 @@ Result<std::string> describe_info() {
       "transports:   {} (ROCENANTE_TRANSPORT={}: loopback between ranks of one process, shm between "
       "processes of one host, verbs and tcp between hosts)\n"
       "{}"
-      "not built yet: cuda (docs/status.md)\n",
+      "cuda:          {}\n",
       RCN_MAJOR, RCN_MINOR, RCN_PATCH, ROCENANTE_BUILD_TYPE, ROCENANTE_COMPILER, self.host_name,
       processors_on_host(0, std::span(&self, 1)),
       self.boot_id.empty() ? "unknown: shm cannot be used" : self.boot_id, describe_targets(config),
-      host_device().name(), transports, config.text(Key::kTransport), describe_fabric(config, self));
+      host_device().name(), transports, config.text(Key::kTransport), describe_fabric(config, self),
+      describe_cuda());
 }
 
 }  // namespace

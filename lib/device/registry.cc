@@ -6,13 +6,14 @@
 #include <string>
 
 #include "lib/base/config.h"
+#include "lib/device/cuda_device.h"
 
 namespace rocenante {
 namespace {
 
 struct Kinds {
   std::mutex mutex;
-  std::map<std::string, OpenDevice, std::less<>> by_name;
+  std::map<std::string, OpenDevice, std::less<>> by_name{{"cuda", cuda_device}};
 };
 
 Kinds& kinds() {
@@ -38,8 +39,7 @@ Result<std::shared_ptr<Device>> open_device(std::string_view name) {
     if (at != kinds().by_name.end()) open = at->second;
   }
   if (open != nullptr) return open();
-  return make_error(Code::kInvalidUsage,
-                    "ROCENANTE_DEVICE={}: this version works on host memory only (docs/status.md)", name);
+  return make_error(Code::kInvalidUsage, "ROCENANTE_DEVICE={}: there is no such device", name);
 }
 
 }  // namespace rocenante
