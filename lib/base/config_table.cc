@@ -29,9 +29,11 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
      "is an error."},
     {Key::kDevice, "ROCENANTE_DEVICE", ValueType::kChoice, nullptr, "auto", "", "auto|host|cuda", 0, 0,
      Scope::kAgreed, false,
-     "The memory that calls of ours work on. auto is host memory, except under the NCCL interface on a "
-     "machine with a GPU, where it is cuda. cuda is not built yet: such a rank takes part in nothing of "
-     "ours, and the NCCL interface hands every call to the real library."},
+     "The memory that calls of ours work on: host memory, or that of the calling thread's current CUDA "
+     "device "
+     "(docs/gpu.md). auto is host memory, and under the NCCL interface on a machine with a GPU nothing: "
+     "every "
+     "call is then the real library's."},
     {Key::kFallback, "ROCENANTE_FALLBACK", ValueType::kChoice, nullptr, "auto", "", "auto|off|require", 0,
      0, Scope::kLocal, false,
      "What the NCCL interface does with the real NCCL. off never loads it; auto loads it if there is a "

@@ -54,6 +54,11 @@ class Device {
   // Memory of at least `bytes`, rounded up to pages. Any thread.
   virtual Result<std::shared_ptr<Region>> allocate_region(std::uint64_t bytes, PeerAccess access) = 0;
 
+  // Memory of at least `bytes` for the buffers of calls on this device, zero, page-aligned; the pointer is
+  // where it is. A NIC can read it too, where the device can use such memory at full speed; host memory
+  // unless a device says otherwise. Any thread.
+  virtual Result<std::shared_ptr<void>> allocate_for_user(std::uint64_t bytes);
+
   // Whether calls may use this stream; the error names the value and what is allowed.
   virtual Status check_stream(const void* stream) const = 0;
 };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "lib/device/device.h"
@@ -39,6 +40,12 @@ class HostDevice final : public Device {
 };
 
 }  // namespace
+
+Result<std::shared_ptr<void>> Device::allocate_for_user(std::uint64_t bytes) {
+  void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return errno_error("mmap of {} bytes for a user's buffers", bytes);
+  return std::shared_ptr<void>(address, [bytes](void* memory) { ::munmap(memory, bytes); });
+}
 
 Device& host_device() {
   static HostDevice device;
