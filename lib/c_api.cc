@@ -14,6 +14,7 @@
 #include "lib/comm/group.h"
 #include "lib/comm/handle_table.h"
 #include "lib/comm/thread_state.h"
+#include "lib/comm/user_memory.h"
 
 using rocenante::CallGroup;
 using rocenante::check_type_and_op;
@@ -235,6 +236,22 @@ rcnResult_t rcnCommGetTransport(rcnComm_t comm, int peer, const char** name) {
     }
     *name = use->transport_name(static_cast<std::uint32_t>(peer));
     return {};
+  });
+}
+
+rcnResult_t rcnMemAlloc(void** ptr, size_t size) {
+  return guarded([&]() -> Status {
+    RCN_TRY(require(ptr, "ptr"));
+    RCN_ASSIGN(const Config config, load_config(nullptr));
+    RCN_ASSIGN(*ptr, rocenante::allocate_user_memory(config, size));
+    return {};
+  });
+}
+
+rcnResult_t rcnMemFree(void* ptr) {
+  return guarded([&]() -> Status {
+    if (ptr == nullptr || rocenante::free_user_memory(ptr)) return {};
+    return make_error(Code::kInvalidArgument, "ptr is {}: rcnMemAlloc did not give it", ptr);
   });
 }
 

@@ -208,6 +208,15 @@ RCN_EXPORT rcnResult_t rcnCommGetStats(rcnComm_t comm, rcnCommStats_t* stats);
  */
 RCN_EXPORT rcnResult_t rcnCommGetTransport(rcnComm_t comm, int peer, const char** name);
 
+/* Memory for the buffers of calls, page-aligned and zero: of the device that ROCENANTE_DEVICE names now,
+ * for the calling thread. On host memory it is host memory; on a CUDA device that shares its memory with
+ * the host it is host memory that the device and NICs read, on others the device's own. size 0 gives NULL.
+ * Free with rcnMemFree, never otherwise, and not while a call may use it; freeing on a device may keep the
+ * memory until no communicator of the process is on one. rcnMemFree(NULL) does nothing; InvalidArgument for
+ * a pointer that rcnMemAlloc did not give. Any thread. */
+RCN_EXPORT rcnResult_t rcnMemAlloc(void** ptr, size_t size);
+RCN_EXPORT rcnResult_t rcnMemFree(void* ptr);
+
 /* Makes an operator "multiply each rank's value by `*scalar`, rounded once to the type, then sum", valid
  * for `datatype` on `comm`. `scalar` points at one element of `datatype` in host memory; only
  * rcnScalarHostImmediate is supported. Free with rcnRedOpDestroy. */

@@ -56,6 +56,7 @@ enum class Key : std::uint32_t {
   kIbRetryCnt,
   kProgressSpinUs,
   kProgressCpus,
+  kMemAlloc,
   kCount
 };
 inline constexpr std::size_t kNumKeys = static_cast<std::size_t>(Key::kCount);

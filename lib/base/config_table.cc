@@ -156,6 +156,11 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
      "of "
      "these the biggest where processors differ; off leaves it where the process is; else a list such as "
      "0-3,8."},
+    {Key::kMemAlloc, "ROCENANTE_MEM_ALLOC", ValueType::kChoice, nullptr, "auto", "", "auto|host", 0, 0,
+     Scope::kLocal, false,
+     "Whose memory ncclMemAlloc gives. auto is the real NCCL's where there is one, which its windows need; "
+     "host is "
+     "ours: host memory, or memory of the GPU, on an integrated one such that NICs can read it."},
 }};
 
 constexpr bool in_key_order() {

@@ -32,7 +32,7 @@ struct ForkHooks {
   void (*parent)();
   void (*child)();
 };
-inline constexpr int kMaxForkHooks = 12;
+inline constexpr int kMaxForkHooks = 16;
 void add_fork_hooks(const ForkHooks* hooks);
 
 // Sockets, eventfds, epoll instances that a child of fork() must not share.

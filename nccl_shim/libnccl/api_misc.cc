@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "lib/comm/user_memory.h"
 #include "nccl_shim/libnccl/api.h"
 #include "nccl_shim/libnccl/memory.h"
 #include "nccl_shim/libnccl/policy.h"
@@ -111,11 +112,14 @@ rcnResult_t rcn_nccl_MemAlloc(void** pointer, size_t bytes) {
   if (inside_real()) return rcn_nccl_forward_MemAlloc(pointer, bytes);
   bool real = false;
   const rcnResult_t result = answer([&]() -> Status {
-    RCN_ASSIGN(const RealLibrary* const library, wanted_real());
-    real = library != nullptr;
+    RCN_ASSIGN(const Config config, load_settings({}));
+    if (config.text(Key::kMemAlloc) != "host") {
+      RCN_ASSIGN(const RealLibrary* const library, wanted_real());
+      real = library != nullptr;
+    }
     if (real) return {};
     RCN_TRY(require(pointer, "ptr"));
-    RCN_ASSIGN(*pointer, allocate_host(bytes));
+    RCN_ASSIGN(*pointer, allocate_user_memory(config.with(Key::kDevice, memory_device(config)), bytes));
     return {};
   });
   return real ? rcn_nccl_forward_MemAlloc(pointer, bytes) : result;
@@ -125,7 +129,7 @@ rcnResult_t rcn_nccl_MemFree(void* pointer) {
   if (inside_real()) return rcn_nccl_forward_MemFree(pointer);
   bool ours = false;
   const rcnResult_t result = answer([&]() -> Status {
-    ours = free_host(pointer);
+    ours = free_user_memory(pointer);
     if (ours || loaded_real() != nullptr) return {};
     ours = true;
     if (pointer == nullptr) return {};

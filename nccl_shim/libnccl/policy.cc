@@ -6,7 +6,9 @@
 
 #include <string>
 
+#include "lib/base/log.h"
 #include "lib/comm/boundary.h"
+#include "lib/device/cuda_device.h"
 
 namespace rocenante::nccl {
 namespace {
@@ -41,9 +43,19 @@ World chosen_world(const Config& config) {
   return has_gpu() ? World::kReal : World::kOwn;
 }
 
+const char* memory_device(const Config& config) {
+  const std::string& device = config.text(Key::kDevice);
+  return device == "auto" ? has_gpu() ? "cuda" : "host" : device.c_str();
+}
+
 bool own_side_possible(const Config& config) {
   const std::string& device = config.text(Key::kDevice);
-  return device == "host" || (device == "auto" && !has_gpu());
+  if (device == "host") return true;
+  if (device == "auto")
+    return !has_gpu();  // a GPU's calls stay the real one's until somebody asks for ours
+  const Status usable = cuda_available();
+  if (!usable.ok()) log_warn(-1, "ROCENANTE_DEVICE={}: every call is NCCL's: {}", device, usable.text());
+  return usable.ok();
 }
 
 Result<const RealLibrary*> wanted_real() {

@@ -19,7 +19,11 @@ bool has_gpu();
 // The world of what this process begins: ids, memory, groups.
 World chosen_world(const Config& config);
 
-// Whether our side can take part beside the real library: only where calls work on host memory.
+// The device whose memory ncclMemAlloc gives where it is ours.
+const char* memory_device(const Config& config);
+
+// Whether our side can take part beside the real library: where calls work on host memory, or on a GPU that
+// ROCENANTE_DEVICE=cuda gives us and CUDA can use. Logs why not.
 bool own_side_possible(const Config& config);
 
 // The real library where the configuration wants it, loading it if need be; null where it does not. An

@@ -62,6 +62,25 @@ static rcnRedOp_t op_of(int value) {
   return (rcnRedOp_t)value;
 }
 
+static void test_memory(void) {
+  void* memory = NULL;
+  EXPECT(rcnMemAlloc(&memory, 5000) == rcnSuccess);
+  EXPECT((uintptr_t)memory % 4096 == 0);
+  for (int i = 0; i < 5000; ++i) {
+    if (((unsigned char*)memory)[i] != 0) EXPECT(!"the memory is not zero");
+  }
+  memset(memory, 1, 5000);
+  BAD_ARGUMENT(rcnMemFree((char*)memory + 1), "ptr");
+  EXPECT(rcnMemFree(memory) == rcnSuccess);
+  BAD_ARGUMENT(rcnMemFree(memory), "ptr");
+  EXPECT(rcnMemFree(NULL) == rcnSuccess);
+  EXPECT(rcnMemAlloc(&memory, 0) == rcnSuccess && memory == NULL);
+  BAD_ARGUMENT(rcnMemAlloc(NULL, 1), "ptr");
+  memory = &memory;
+  REFUSED(rcnMemAlloc(&memory, SIZE_MAX), rcnSystemError, "out of memory");
+  EXPECT(memory == &memory);
+}
+
 static void test_without_communicator(void) {
   int version = 0;
   EXPECT(rcnGetVersion(&version) == rcnSuccess && version == RCN_VERSION_CODE);
@@ -392,6 +411,7 @@ static void test_bad_handle(rcnComm_t comm) {
 int main(void) {
   EXPECT(strcmp(rcnGetLastError(NULL), "") == 0);
   test_without_communicator();
+  test_memory();
   test_ids();
   test_init_arguments();
   rcnComm_t comm = make_communicator();

@@ -364,3 +364,21 @@ TEST_CASE("a missing communicator is the real library's to judge") {
       ncclAllReduceConfig(&value, &value, 1, rcnFloat32, rcnSum, foreign, nullptr, scratch);
   CHECK(result == static_cast<rcnResult_t>(first));
 }
+
+TEST_CASE("memory is the real library's unless ours is asked for") {
+  constexpr std::size_t kBytes = 5000;
+  void* theirs = scratch;
+  recorder().clear();
+  (void)ncclMemAlloc(&theirs, kBytes);  // it gives nothing
+  CHECK(recorder().count(kMemAlloc) == 1);
+  ::setenv("ROCENANTE_MEM_ALLOC", "host", 1);
+  void* ours = nullptr;
+  REQUIRE(ncclMemAlloc(&ours, kBytes) == rcnSuccess);
+  ::unsetenv("ROCENANTE_MEM_ALLOC");
+  CHECK(recorder().count(kMemAlloc) == 1);
+  std::memset(ours, 1, kBytes);
+  CHECK(ncclMemFree(ours) == rcnSuccess);
+  CHECK(recorder().count(kMemFree) == 0);
+  (void)ncclMemFree(theirs);
+  CHECK(recorder().count(kMemFree) == 1);
+}

@@ -381,3 +381,19 @@ TEST_CASE("a child of a fork has an error for the parent's communicators, and ma
   CHECK(reduce_one(comm) == rcnSuccess);
   CHECK(ncclCommDestroy(comm) == rcnSuccess);
 }
+
+TEST_CASE("a GPU that is asked for and not there is an error, and host memory still works") {
+  if (::access("/dev/nvidiactl", F_OK) == 0) return;
+  ::setenv("ROCENANTE_DEVICE", "cuda", 1);
+  rcnUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == rcnSuccess);
+  void* comm = nullptr;
+  CHECK(ncclCommInitRank(&comm, 1, id, 0) != rcnSuccess);
+  CHECK((said("no NVIDIA driver") || said("this build has no CUDA") || said("offers no CUDA device")));
+  void* memory = nullptr;
+  CHECK(ncclMemAlloc(&memory, 100) != rcnSuccess);
+  ::unsetenv("ROCENANTE_DEVICE");
+  comm = make_one();
+  CHECK(reduce_one(comm) == rcnSuccess);
+  CHECK(ncclCommDestroy(comm) == rcnSuccess);
+}
