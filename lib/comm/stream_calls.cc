@@ -215,7 +215,8 @@ DoorbellRing* StreamCalls::ring() const {
 Status StreamCalls::enqueue(CallLaunch call, void* stream, bool* changed) {
   call.lane = state_->lane;
   // What rides in the signal lines is published by one group, which may combine in place right after it.
-  call.groups = call.exchange.in_line
+  // And without peers nothing would hold groups back from running rounds apart.
+  call.groups = call.exchange.in_line || call.ranks == 1
                     ? 1
                     : device_.groups_for(std::min(call.exchange.bytes, call.exchange.piece_bytes));
   *changed = false;
