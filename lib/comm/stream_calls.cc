@@ -214,7 +214,8 @@ DoorbellRing* StreamCalls::ring() const {
 
 Status StreamCalls::enqueue(CallLaunch call, void* stream, bool* changed) {
   call.lane = state_->lane;
-  call.groups = device_.most_groups();
+  // Without peers nothing would hold groups back from running rounds apart.
+  call.groups = call.ranks == 1 ? 1 : device_.most_groups();
   *changed = false;
   RCN_ASSIGN(const StreamCapture capture, device_.capture_of(stream));
   *changed = true;
