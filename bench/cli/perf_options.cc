@@ -142,6 +142,11 @@ PerfOptions check_perf_arguments(const PerfArguments& arguments, const GetVariab
     for (const CollectiveInfo& info : all_collectives()) known.emplace_back(info.name);
     refuse("COLLECTIVE", arguments.collective, "must be one of: " + join(known, ", "));
   }
+  if (const char* const device = variable("ROCENANTE_DEVICE");
+      device != nullptr && std::string_view(device) == "cuda") {
+    refuse("ROCENANTE_DEVICE", device,
+           "must be auto or host: the buffers measured here are in host memory");
+  }
   options.min_bytes = parse_size("--minbytes", arguments.min_bytes);
   options.max_bytes = parse_size("--maxbytes", arguments.max_bytes);
   if (options.min_bytes > options.max_bytes) {

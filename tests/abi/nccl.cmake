@@ -19,6 +19,11 @@ rocenante_nccl_test(nccl_misuse_test ENVIRONMENT ROCENANTE_FALLBACK=off)
 rocenante_nccl_test(nccl_children_test CONCURRENT ENVIRONMENT ROCENANTE_FALLBACK=off)
 rocenante_nccl_test(nccl_nonblocking_test CONCURRENT ENVIRONMENT ROCENANTE_FALLBACK=off)
 
+# The objects of the library in one program with the simulated device, which can be added to the devices there.
+rocenante_test(nccl_streams_test nccl_streams_test.cc $<TARGET_OBJECTS:rocenante_nccl_entries> LIBRARIES
+               rocenante_nccl_parts stream_support ENVIRONMENT ${nccl_here} ROCENANTE_FALLBACK=off ROCENANTE_DEVICE=sim
+               PROCESSORS 2 TIMEOUT 300)
+
 # What follows runs other programs of this machine with the library.
 if(CMAKE_CROSSCOMPILING)
   return()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/cli/options.h"
 
+#include <string_view>
+
 #include "bench/cli/text.h"
 #include "tests/support/catch.h"
 
@@ -35,6 +37,17 @@ PerfOptions check_in_job(const PerfArguments& arguments, const char* local_size 
 std::string refusal_in_job(const PerfArguments& arguments, const char* local_size = "3") {
   try {
     check_in_job(arguments, local_size);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::string refusal_on(const char* device) {
+  try {
+    rocenante::bench::check_perf_arguments(arguments(), [&](const char* name) -> const char* {
+      return std::string_view(name) == "ROCENANTE_DEVICE" ? device : nullptr;
+    });
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -192,6 +205,13 @@ TEST_CASE("bad arguments are refused by argument, value and what is allowed") {
     CHECK(contains(message, bad.argument));
     CHECK(contains(message, bad.allowed));
   }
+}
+
+TEST_CASE("buffers in host memory are not measured on a GPU") {
+  CHECK(refusal_on("cuda") ==
+        "ROCENANTE_DEVICE 'cuda': must be auto or host: the buffers measured here are in host memory");
+  CHECK(refusal_on("auto").empty());
+  CHECK(refusal_on("host").empty());
 }
 
 TEST_CASE("a rank of a world has a number, a size and a meeting point") {

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NCCL's calls with a device's pointers and streams, in our own world: each rank is a thread with a
+// simulated device. Run with ROCENANTE_FALLBACK=off and ROCENANTE_DEVICE=sim.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/abi/nccl_ranks.h"
+#include "tests/stream/stream_world.h"
+#include "tests/support/catch.h"
+
+namespace rocenante::test {
+namespace {
+
+struct StreamedRank {
+  int rank;
+  int ranks;
+  void* comm;
+  std::shared_ptr<SimDevice> device;
+};
+
+// Runs `body` on a thread for each rank, and destroys the communicator; the texts that they returned.
+template <class Body>
+std::string run_ranks(int ranks, Body body) {
+  rcnUniqueId id;
+  RCN_CALL(ncclGetUniqueId(&id));
+  std::vector<std::string> results(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      results[static_cast<std::size_t>(rank)] = [&]() -> std::string {
+        const auto device = std::make_shared<SimDevice>();
+        SimDevice::make_current(device);
+        void* comm = nullptr;
+        RCN_CALL(ncclCommInitRank(&comm, ranks, id, rank));
+        if (std::string text = body(StreamedRank{rank, ranks, comm, device}); !text.empty()) {
+          (void)ncclCommAbort(comm);
+          return text;
+        }
+        RCN_CALL(ncclCommDestroy(comm));
+        return "";
+      }();
+      SimDevice::make_current(nullptr);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::string all;
+  for (const std::string& result : results) all += result;
+  return all;
+}
+
+constexpr std::size_t kCounts[] = {1, 3, 28, 29, 1000, 70000};
+
+}  // namespace
+
+TEST_CASE("ncclAllReduce takes a device's buffers and a stream, and returns before the peers have called") {
+  std::atomic<int> enqueued{0};
+  CHECK(run_ranks(3, [&](const StreamedRank& self) -> std::string {
+          void* const stream = self.device->make_stream();
+          int all = 0;
+          for (const std::size_t count : kCounts) {
+            const Numbers in(*self.device, count);
+            const Numbers out(*self.device, count);
+            fill(in.data(), count, count, self.rank);
+            RCN_CALL(ncclAllReduce(in.data(), out.data(), count, rcnUint32, rcnSum, self.comm, stream));
+            RCN_CALL(ncclAllReduce(in.data(), in.data(), count, rcnUint32, rcnSum, self.comm, stream));
+            // A call that waited for its peers would never let all come here.
+            ++enqueued;
+            all += self.ranks;
+            while (enqueued < all) std::this_thread::yield();
+            STREAM_TRY(failure(self.device->synchronise(stream)));
+            STREAM_TRY(judge(out.data(), count, count, self.ranks));
+            STREAM_TRY(judge(in.data(), count, count, self.ranks));
+          }
+          return "";
+        }) == "");
+}
+
+TEST_CASE("captured calls of NCCL run when their graph does") {
+  CHECK(run_ranks(2, [&](const StreamedRank& self) -> std::string {
+          constexpr std::size_t kCount = 5000;
+          void* const stream = self.device->make_stream();
+          const Numbers in(*self.device, kCount);
+          const Numbers out(*self.device, kCount);
+          STREAM_TRY(failure(self.device->begin_capture(stream)));
+          RCN_CALL(ncclGroupStart());
+          RCN_CALL(ncclAllReduce(in.data(), out.data(), kCount, rcnUint32, rcnSum, self.comm, stream));
+          RCN_CALL(ncclGroupEnd());
+          Result<std::shared_ptr<SimGraph>> graph = self.device->end_capture(stream);
+          STREAM_TRY(failure(graph.status()));
+          for (std::size_t place = 0; place < kCount; ++place) {
+            if (out.data()[place] != 0) return "a captured call ran";
+          }
+          for (std::uint64_t replay = 1; replay <= 20; ++replay) {
+            fill(in.data(), kCount, replay, self.rank);
+            STREAM_TRY(failure(self.device->replay(graph.value(), stream)));
+            STREAM_TRY(failure(self.device->synchronise(stream)));
+            STREAM_TRY(judge(out.data(), kCount, replay, self.ranks));
+          }
+          return "";
+        }) == "");
+}
+
+TEST_CASE("what a device does not do yet, and what is not its own, is refused with a text") {
+  CHECK(run_ranks(2, [&](const StreamedRank& self) -> std::string {
+          void* const stream = self.device->make_stream();
+          const Numbers numbers(*self.device, 64);
+          if (ncclAllGather(numbers.data(), numbers.data() + 32, 16, rcnUint32, self.comm, stream) !=
+              rcnInvalidUsage) {
+            return "an all-gather was taken";
+          }
+          if (std::string(ncclGetLastError(nullptr)).find("only all_reduce is") == std::string::npos)
+            return ncclGetLastError(nullptr);
+          std::vector<std::uint32_t> elsewhere(64);
+          if (ncclAllReduce(elsewhere.data(), numbers.data(), 64, rcnUint32, rcnSum, self.comm, stream) !=
+              rcnInvalidArgument) {
+            return "memory of the host was taken";
+          }
+          if (std::string(ncclGetLastError(nullptr)).find("sendbuff") == std::string::npos)
+            return ncclGetLastError(nullptr);
+          int no_stream = 0;
+          if (ncclAllReduce(numbers.data(), numbers.data(), 64, rcnUint32, rcnSum, self.comm, &no_stream) !=
+              rcnInvalidArgument) {
+            return "a stream that is none was taken";
+          }
+          // Nothing of it has harmed the communicator.
+          fill(numbers.data(), 64, 1, self.rank);
+          RCN_CALL(ncclAllReduce(numbers.data(), numbers.data(), 64, rcnUint32, rcnSum, self.comm, stream));
+          STREAM_TRY(failure(self.device->synchronise(stream)));
+          return judge(numbers.data(), 64, 1, self.ranks);
+        }) == "");
+}
+
+}  // namespace rocenante::test
