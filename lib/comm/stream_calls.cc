@@ -24,7 +24,7 @@ struct LocalLayout {
       : links(round_up(sizeof(DeviceLane), kLineBytes)),
         staged(links + round_up(ranks * sizeof(PeerLink), kLineBytes)),
         finished(staged + kParities * sizeof(protocol::ArrivalCounter)),
-        epoch(finished + sizeof(protocol::ArrivalCounter)),
+        epoch(finished + kParities * sizeof(protocol::ArrivalCounter)),
         abort_word(epoch + kLineBytes),
         bytes(abort_word + kLineBytes) {}
 

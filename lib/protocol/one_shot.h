@@ -157,7 +157,14 @@ class OneShot {
                   Env::kMutation == Mutation::kSharedCounter)
       return last_to_arrive(env_, group_, lane_, part_, lane_.staged, epoch_);
     return last_to_arrive(env_, group_, lane_, part_, lane_.staged + epoch_ % kParities,
-                          staging_round(epoch_));
+                          parity_round(epoch_));
+  }
+
+  RCN_HD bool all_finished() {
+    if constexpr (Env::kMutation == Mutation::kSharedCounter)
+      return last_to_arrive(env_, group_, lane_, part_, lane_.staged, epoch_);
+    return last_to_arrive(env_, group_, lane_, part_, lane_.finished + epoch_ % kParities,
+                          parity_round(epoch_));
   }
 
   RCN_HD void stage_part(const Piece& piece) {
@@ -207,10 +214,7 @@ class OneShot {
   RCN_HD void finish_round() {
     const Piece& piece = this->piece();
     if (piece.bytes != 0) combine_part(piece);
-    ArrivalCounter* counter = lane_.finished;
-    if constexpr (Env::kMutation == Mutation::kSharedCounter) counter = lane_.staged;
-    if (last_to_arrive(env_, group_, lane_, part_, counter, epoch_) && group_.id() == 0)
-      advance(env_, lane_, epoch_);
+    if (all_finished() && group_.id() == 0) advance(env_, lane_, epoch_);
     const bool was_closing = closing();
     done_ += piece.bytes;
     bool close = exchange_.closing_round && closing() && !was_closing;

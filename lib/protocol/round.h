@@ -45,9 +45,10 @@ struct PeerLink {
 // A group waits for the members, not for the groups beside it: it may have combined e, and arrive as staged
 // for e+1, before another group of its rank has staged e. Hence a counter of stagings for each parity.
 // No group stages two rounds ahead of another, because no member completes e+1 without the signal that the
-// late group still holds back. One counter of finishes does: it is right when the call has ended. (Before,
-// a group that has finished e+1 already may stand in for one that has not finished e, and the lane's epoch
-// moves to e a little early. Nobody reads it before the call has ended.)
+// late group still holds back. Likewise a group may have finished e+1 before another has finished e, but
+// not e+2: that takes the members' signals of e+2, which they send after this rank's of e+1, for which
+// every group has finished e. Hence a counter of finishes for each parity, too, and the lane's epoch never
+// runs ahead of a round that somebody has left undone.
 struct alignas(kLineBytes) ArrivalCounter {
   std::uint64_t count;
 };
@@ -83,7 +84,7 @@ struct Lane {
   std::uint64_t* epoch;             // last completed round; private memory
   const std::uint64_t* abort_word;  // private memory
   ArrivalCounter* staged;           // [kParities]; null where no round is ever shared by several groups
-  ArrivalCounter* finished;         // one
+  ArrivalCounter* finished;         // [kParities], the same
 };
 
 // What of a call one round moves.
@@ -128,8 +129,8 @@ RCN_HD const std::uint64_t* tag_of(const PeerLink& link, std::uint64_t epoch) {
   return link.tag[parity_of<Env>(epoch)];
 }
 
-// How many rounds the staging counter of `epoch` has counted, with this one.
-RCN_HD constexpr std::uint64_t staging_round(std::uint64_t epoch) {
+// How many rounds the counters of the parity of `epoch` have counted, with this one.
+RCN_HD constexpr std::uint64_t parity_round(std::uint64_t epoch) {
   return (epoch + 1) / kParities;
 }
 

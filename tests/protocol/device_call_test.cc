@@ -321,7 +321,8 @@ TEST_CASE("a launch on a lane that has failed touches nothing") {
     CHECK(mine.epoch == 0);
     CHECK(mine.abort_word == word);
     CHECK(all.ranks[0].words.device_abort == 0);
-    CHECK((mine.staged[0].count | mine.staged[1].count | mine.finished.count) == 0);
+    CHECK((mine.staged[0].count | mine.staged[1].count | mine.finished[0].count | mine.finished[1].count) ==
+          0);
     for (const protocol::DoorbellEntry& entry : mine.ring.entries) CHECK(entry.epoch == 0);
   }
 }

@@ -200,7 +200,7 @@ TEST_CASE("a group's share lies in one place in all rounds of a call") {
 TEST_CASE("a parity's staging counter counts its own epochs") {
   std::uint64_t counted[kParities] = {};
   for (std::uint64_t epoch = 1; epoch <= 20; ++epoch) {
-    CHECK(staging_round(epoch) == ++counted[epoch % kParities]);
+    CHECK(parity_round(epoch) == ++counted[epoch % kParities]);
   }
 }
 

@@ -66,7 +66,7 @@ void ThreadWorld::link(std::uint32_t rank) {
                &mine.epoch,
                &mine.abort_word,
                mine.staged,
-               &mine.finished};
+               mine.finished};
 }
 
 void ThreadWorld::put(std::uint32_t from, std::uint32_t to, std::uint64_t epoch, std::uint64_t bytes) {

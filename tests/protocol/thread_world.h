@@ -108,7 +108,7 @@ struct ThreadRank {
   Pages inbox, outbox;
   std::vector<protocol::PeerLink> links;
   protocol::ArrivalCounter staged[protocol::kParities] = {};
-  protocol::ArrivalCounter finished{};
+  protocol::ArrivalCounter finished[protocol::kParities] = {};
   std::uint64_t epoch = 0;
   std::uint64_t abort_word = 0;
   std::vector<MeetingPlace> meetings;  // of each part, then of all
