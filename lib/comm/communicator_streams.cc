@@ -7,6 +7,7 @@
 #include "lib/comm/communicator.h"
 #include "lib/comm/doorbell_puts.h"
 #include "lib/comm/progress.h"
+#include "lib/net/deadline.h"
 
 namespace rocenante {
 namespace {
@@ -151,9 +152,8 @@ Status Communicator::describe_failure(const DeviceFailure& failure) const {
                         collective_name(Collective::kAllReduce), record.epoch, peer,
                         describe_tag(record.tag), rank_, call);
     case protocol::AbortReason::kPeerGone:
-      return make_error(
-          Code::kRemoteError, "rank {} {}: needed by {}", peer,
-          absences_[peer].absent.load(std::memory_order_acquire) ? absences_[peer].text : "is gone", wait);
+      // The launch has acquired the news and the host has acquired the launch's word: the text is there.
+      return make_error(Code::kRemoteError, "{}: needed by {}", losses_[peer], wait);
     case protocol::AbortReason::kSuspect:
       return make_error(Code::kRemoteError, "rank {} has been silent for {:.0f} s: {}", peer,
                         static_cast<double>(suspect_ns_) / 1e9, wait);
@@ -169,15 +169,24 @@ Status Communicator::describe_failure(const DeviceFailure& failure) const {
 // come to is parked with its memory. Whether the communicator has failed.
 bool Communicator::end_streams() {
   const std::uint64_t start = monotonic_ns();
+  std::uint64_t aborted_ns = 0;  // calls that are freed by an abort need a moment, whenever it comes
   const auto may_wait = [&] {
+    if (net::cancelled()) abort_by_user();
     look_at_device();
-    const std::uint64_t limit =
-        abort_.raised() ? kAbortedCallsNs : std::max(timeout_ns_, first_timeout_ns_) + kAbortedCallsNs;
-    if (monotonic_ns() - start >= limit) return false;
+    const std::uint64_t now = monotonic_ns();
+    if (abort_.raised() && aborted_ns == 0) aborted_ns = now;
+    const bool too_long = aborted_ns != 0
+                              ? now - aborted_ns >= kAbortedCallsNs
+                              : now - start >= std::max(timeout_ns_, first_timeout_ns_) + kAbortedCallsNs;
+    if (too_long) return false;
     net::sleep_ns(kNapNs);
     return true;
   };
-  while (!streams_->is_idle() && may_wait()) {
+  for (;;) {
+    const Result<bool> idle = streams_->is_idle();
+    // A device that cannot say is lost, with all that was enqueued on it.
+    if (!idle.ok()) abort({protocol::AbortReason::kDevice, rank_, 0}, idle.status());
+    if (!idle.ok() || idle.value() || !may_wait()) break;
   }
   // The puts of the last rounds may still be under way; after an abort nobody waits for them.
   if (progress_ != nullptr) {

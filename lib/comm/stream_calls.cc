@@ -153,7 +153,9 @@ StreamCalls::StreamCalls(std::shared_ptr<Device> device, std::shared_ptr<State> 
       state_(std::move(state)) {}
 
 StreamCalls::~StreamCalls() {
-  if (!is_idle()) parked().add(owned_device_, state_, state_->event.get());
+  parked().sweep();
+  const Result<bool> idle = is_idle();
+  if (!idle.ok() || !idle.value()) parked().add(owned_device_, state_, state_->event.get());
 }
 
 Result<std::unique_ptr<StreamCalls>> StreamCalls::create(const StreamSetup& setup) {
@@ -279,9 +281,8 @@ std::optional<DeviceFailure> StreamCalls::failure() const {
                         env_.load_relaxed(&words.failure.expected)}};
 }
 
-bool StreamCalls::is_idle() const {
-  const Result<bool> passed = device_.has_passed(*state_->event);
-  return passed.ok() && passed.value();
+Result<bool> StreamCalls::is_idle() const {
+  return device_.has_passed(*state_->event);
 }
 
 }  // namespace rocenante

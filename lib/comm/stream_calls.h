@@ -66,7 +66,7 @@ class StreamCalls {
   // Any thread; does not touch the device.
   std::optional<DeviceFailure> failure() const;
   // Whether all calls that were enqueued, replays included, have ended.
-  bool is_idle() const;
+  Result<bool> is_idle() const;
 
  private:
   struct State;

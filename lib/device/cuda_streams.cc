@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The stream half of a CUDA device: captures, events, launches. Nothing here synchronises.
+#include <algorithm>
+
 #include "lib/device/cuda_call.h"
 #include "lib/device/cuda_stream_device.h"
 #include "reduce_kernels/cuda/launch.h"
@@ -143,7 +145,9 @@ Result<GraphNode*> CudaDevice::launch(void* stream, const CallLaunch& call) {
 Status CudaDevice::join(GraphNode* earlier, void* stream) {
   const DeviceScope scope(gpu_.ordinal);
   RCN_TRY(scope.status());
+  RCN_ASSIGN(const CaptureState state, capture_state(stream));
   cudaGraphNode_t node = handle_of(earlier);
+  if (std::find(state.nodes, state.nodes + state.count, node) != state.nodes + state.count) return {};
   return cuda_status(kStreamUpdateCaptureDependencies(handle_of(stream), &node, nullptr, 1,
                                                       cudaStreamAddCaptureDependencies),
                      "cudaStreamUpdateCaptureDependencies of stream {}", stream);

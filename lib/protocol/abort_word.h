@@ -21,7 +21,7 @@ enum class AbortReason : std::uint8_t {
   kRemote = 7,     // a peer told us its own first cause
   kOverrun = 8,    // a doorbell entry was overwritten: a bug
   kClosed = 9,     // the communicator was destroyed while a graph still holds it
-  kDevice = 10,    // a device refused a launch
+  kDevice = 10,    // a device refused a launch, or has failed itself
 };
 
 inline constexpr std::uint32_t kNoPeer = 0xffff;

@@ -136,7 +136,8 @@ class DeviceCall {
       if (env.load_acquire(&device.words->absent) != 0 && call_->finds_one_gone(rounds_->epoch(), peer))
         return AbortReason::kPeerGone;
       const std::uint64_t now_ns = env.clock_ns();
-      if (looks_ == kLooksPerClock || peer != missing_) {  // the first time, or progress
+      // The first time, progress, or a clock that went back.
+      if (since_ns_ == 0 || peer != missing_ || now_ns < since_ns_) {
         missing_ = peer;
         since_ns_ = now_ns;
         return AbortReason::kNone;

@@ -250,6 +250,7 @@ rcnResult_t rcn_nccl_CommRevoke(void* comm, int flags) {
       break;
   }
   abandon(comm);
+  const InsideReal inside;
   return rcn_nccl_forward_CommRevoke(comm, flags);
 }
 

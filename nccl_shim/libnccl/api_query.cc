@@ -65,6 +65,8 @@ rcnResult_t rcn_nccl_CommGetAsyncError(void* comm, rcnResult_t* error) {
     case Owner::kReal:
       break;
   }
+  // The real library asks this of itself before it shrinks or revokes; our side is not its business.
+  if (inside_real()) return rcn_nccl_forward_CommGetAsyncError(comm, error);
   rcnResult_t ours = rcnSuccess;
   if (const SidePin side(comm); side && error != nullptr && side->decision == SideEntry::kOurs) {
     (void)guarded([&]() -> Status {

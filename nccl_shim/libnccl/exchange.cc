@@ -43,6 +43,13 @@ T value_at(const Table& table, int rank) {
 
 // Every communicator's ranks learn what the others have brought.
 Status gather(std::vector<Table>& all) {
+  for (const Table& table : all) {
+    RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(table.who.core));
+    if (use->on_streams()) {
+      return make_error(Code::kInvalidUsage,
+                        "communicators on a device with streams are neither split nor grown yet");
+    }
+  }
   CallGroup together;
   together.start();
   for (Table& table : all) {
@@ -120,12 +127,16 @@ Result<std::vector<SplitResult>> exchange_splits(const std::vector<SplitAsk>& as
   RCN_TRY(gather(choices));
   std::vector<Table> offers;
   std::vector<Part> parts;
+  Status failed;
   for (std::size_t i = 0; i < asks.size(); ++i) {
     parts.push_back(choose_members(choices[i], asks[i].color));
-    RCN_ASSIGN(const ChildOffer offer, make_offer(asks[i].who, parts.back()));
-    bring(offers.emplace_back(Table{asks[i].who, {}, {}}), offer);
+    // Who has no id to offer tells the others so by an empty one, rather than leave them in the exchange.
+    const Result<ChildOffer> offer = make_offer(asks[i].who, parts.back());
+    if (!offer.ok()) failed = offer.status();
+    bring(offers.emplace_back(Table{asks[i].who, {}, {}}), offer.ok() ? offer.value() : ChildOffer{});
   }
   RCN_TRY(gather(offers));
+  RCN_TRY(std::move(failed));
   std::vector<SplitResult> results(asks.size());
   for (std::size_t i = 0; i < asks.size(); ++i) {
     if (parts[i].members.empty()) continue;

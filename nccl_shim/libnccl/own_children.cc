@@ -210,6 +210,13 @@ Result<std::vector<bool>> read_left_out(const int* list, int count, int rank, in
   return left_out;
 }
 
+// Whether the members would make the same id of what they are told of this one.
+bool is_grow_id(const OwnComm& own, const UniqueId& id) {
+  const Result<PinnedUse> use = PinnedUse::begin(own.core);
+  const Result<ChildOffer> offer = offer_of(id);
+  return use.ok() && offer.ok() && accept_offer(offer.value(), use.value()->key()).bytes == id.bytes;
+}
+
 }  // namespace
 
 Status split(void* parent, int color, int key, void** made, const void* config) {
@@ -262,7 +269,7 @@ Status grow(void* parent, int ranks, const rcnUniqueId* id, int rank, void** mad
                       own->ranks);
   }
   if (id == nullptr) return make_child({Child::Made::kGrow, slot, made, blocking, 0, 0, {}, ranks});
-  if (!own->has_grow_id) {
+  if (!own->has_grow_id || !is_grow_id(*own, to_internal(*id))) {
     return make_error(Code::kInvalidUsage, "uniqueId is not one that ncclCommGetUniqueId made for comm {}",
                       parent);
   }

@@ -173,7 +173,7 @@ Status close_own(OwnSlot* slot, bool aborting) {
   }
   Status status;
   if (own->core != nullptr && !own->left) {
-    status = close_communicator(own->core, aborting);
+    status = close_communicator(own->core, aborting || own->revoked);
     if (!status.ok() && !is_inherited) {
       slot->state.store(OwnSlot::kLive, std::memory_order_release);
       return status;

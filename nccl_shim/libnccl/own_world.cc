@@ -64,7 +64,7 @@ Status start_from(OwnComm& own, OwnSlot* slot, OwnComm::Phase before, std::funct
   // Calls find none until the work has ended.
   void* const core = slot->core.exchange(nullptr, std::memory_order_acq_rel);
   const auto end = [slot, core, &own](std::uint32_t next) {
-    slot->core.store(own.finalized ? nullptr : core, std::memory_order_release);
+    slot->core.store(own.finalized || next == OwnComm::kFailed ? nullptr : core, std::memory_order_release);
     own.phase.store(next, std::memory_order_release);
   };
   Status started = own.work.start([&own, end, work = std::move(work), driver = thread_number()] {

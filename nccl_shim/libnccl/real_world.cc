@@ -32,7 +32,7 @@ void settle(SideEntry& entry, SideEntry::Decision decision, std::string why) {
   log_info(entry.rank, "communicator of {} ranks beside NCCL: {}: {}", entry.ranks,
            decision == SideEntry::kOurs ? "small calls are ours" : "everything is NCCL's", entry.why);
   // Release: core and why before it.
-  entry.decision.store(decision, std::memory_order_release);
+  entry.decision.store(decision, std::memory_order_seq_cst);
 }
 
 Status meet(SideEntry& entry) {
@@ -125,6 +125,12 @@ void adopt_all(void** comms, int count) {
   if (!status.ok()) log_warn(-1, "calls of some communicators will be NCCL's: {}", status.text());
 }
 
+void abort_core(const SideEntry& entry) {
+  if (entry.decision.load(std::memory_order_seq_cst) != SideEntry::kOurs) return;
+  const Result<PinnedUse> use = PinnedUse::begin(entry.core);
+  if (use.ok()) (*use.value()).abort_by_user();
+}
+
 SideEntry::Decision decide(SideEntry& entry) {
   const auto decision = static_cast<SideEntry::Decision>(entry.decision.load(std::memory_order_acquire));
   if (decision != SideEntry::kUndecided) return decision;
@@ -134,6 +140,9 @@ SideEntry::Decision decide(SideEntry& entry) {
     const Status met = meet(entry);
     if (met.ok()) {
       settle(entry, SideEntry::kOurs, "all ranks take part");
+      // Whoever gives the communicator up cancels first and then looks whether it is ours: one of the two
+      // sees the other (both sequentially consistent).
+      if (entry.work.cancelled().load(std::memory_order_seq_cst)) abort_core(entry);
     } else {
       settle(entry, SideEntry::kReal, met.text());
     }
@@ -200,12 +209,6 @@ Status busy_error(const void* comm) {
 bool is_busy(const void* comm) {
   const SidePin side(comm);
   return side && side->progress.load(std::memory_order_acquire) != SideEntry::kIdle;
-}
-
-void abort_core(const SideEntry& entry) {
-  if (entry.decision.load(std::memory_order_acquire) != SideEntry::kOurs) return;
-  const Result<PinnedUse> use = PinnedUse::begin(entry.core);
-  if (use.ok()) (*use.value()).abort_by_user();
 }
 
 void abandon_side(void* comm) {

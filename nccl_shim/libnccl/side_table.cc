@@ -4,8 +4,11 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include <string_view>
+
 #include "lib/net/fork.h"
 #include "lib/net/keep_forever.h"
+#include "nccl_shim/libnccl/policy.h"
 
 namespace rocenante::nccl {
 namespace detail {
@@ -55,6 +58,7 @@ std::array<std::uint64_t, kNumCollectives> largest_of_ours(const Config& config,
     limits[static_cast<std::size_t>(collective)] = limit(key, automatic);
   };
   set(Collective::kAllReduce, Key::kAllReduceMaxBytes, crossover);
+  if (std::string_view(memory_device(config)) != "host") return limits;  // a device does no others yet
   set(Collective::kAllGather, Key::kAllGatherMaxBytes, crossover);
   set(Collective::kReduceScatter, Key::kReduceScatterMaxBytes, crossover / 2);
   set(Collective::kBroadcast, Key::kBroadcastMaxBytes, crossover / 2);

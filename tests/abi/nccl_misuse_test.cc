@@ -301,7 +301,7 @@ TEST_CASE("a child forked while a non-blocking call is under way can give the co
   CHECK(ncclCommDestroy(other) == rcnSuccess);
 }
 
-TEST_CASE("a process may end while a non-blocking call is under way") {
+TEST_CASE("a process may end while a non-blocking call is under way", "[exit]") {
   enum Call { kInit, kSplit, kShrink };
   for (const Call call : {kInit, kSplit, kShrink}) {
     const int status = in_child([&] {

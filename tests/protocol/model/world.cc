@@ -150,7 +150,8 @@ void World::lay_out_private(std::uint32_t rank) {
   if (scenario_.leaves) mine.goodbye = word(0, Use::kShared, who + ".goodbye");
   mine.staged = reinterpret_cast<protocol::ArrivalCounter*>(word(0, used_by(several), who + ".staged0"));
   word(0, used_by(several), who + ".staged1");  // the next line
-  mine.finished = reinterpret_cast<protocol::ArrivalCounter*>(word(0, used_by(several), who + ".finished0"));
+  mine.finished =
+      reinterpret_cast<protocol::ArrivalCounter*>(word(0, used_by(several), who + ".finished0"));
   word(0, used_by(several), who + ".finished1");
   mine.meetings = reinterpret_cast<Meeting*>(take(sizeof(Meeting) * (kMaxParts + 1)));
   for (std::uint32_t i = 0; several && i <= parts_of(rank); ++i) {
