@@ -198,7 +198,7 @@ TEST_CASE("what a look throws becomes the work's status, and the others go on", 
   REQUIRE(worse.text == "unknown exception");
 }
 
-TEST_CASE("a thread that cannot be started is an error and leaves nothing", "[progress]") {
+TEST_CASE("a thread that cannot be started is an error and leaves nothing", "[progress][huge]") {
   pthread_attr_t before, huge;
   REQUIRE(::pthread_getattr_default_np(&before) == 0);
   REQUIRE(::pthread_attr_init(&huge) == 0);
