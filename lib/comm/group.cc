@@ -2,13 +2,11 @@
 #include "lib/comm/group.h"
 
 #include <deque>
-#include <future>
 #include <optional>
-#include <thread>
 #include <utility>
 
+#include "lib/comm/at_once.h"
 #include "lib/comm/handle_table.h"
-#include "lib/net/thread.h"
 
 namespace rocenante {
 namespace {
@@ -109,29 +107,6 @@ void enqueue_all(std::vector<Queue>& queues, const std::vector<StreamCall>& call
     keep_first(first, (*queues[call.queue].use)->enqueue(*call.call, call.stream));
 }
 
-// Runs body(0) to body(count - 1) on a thread each; none of them if one thread cannot be had.
-template <class Body>
-Status run_at_once(std::size_t count, Body body) {
-  std::promise<bool> start;
-  const std::shared_future<bool> may_start = start.get_future().share();
-  std::vector<std::thread> threads;
-  threads.reserve(count);
-  Status status;
-  for (std::size_t i = 0; i < count && status.ok(); ++i) {
-    Result<std::thread> made = net::start_quiet_thread("rcn-init", [may_start, body, i] {
-      if (may_start.get()) body(i);
-    });
-    if (made.ok()) {
-      threads.push_back(made.take());
-    } else {
-      status = made.status();
-    }
-  }
-  start.set_value(status.ok());
-  for (std::thread& thread : threads) thread.join();
-  return status;
-}
-
 }  // namespace
 
 Status CallGroup::end() {
@@ -163,13 +138,10 @@ void CallGroup::discard() {
 // takes. None starts before all are there: those that could would wait for the one that could not.
 Status CallGroup::run_inits(const std::vector<PendingInit>& inits) {
   if (inits.empty()) return {};
-  std::vector<Status> results(inits.size());
   const std::uint64_t driver = thread_number();
-  Status first =
-      // What a thread of ours throws would end the process.
-      run_at_once(inits.size(),
-                  [&](std::size_t i) { results[i] = caught([&] { return initialise(inits[i]); }); });
-  if (!first.ok()) return first;
+  std::vector<Status> results =
+      run_at_once(inits.size(), [&](std::size_t i) { return initialise(inits[i]); });
+  Status first;
   for (std::size_t i = 0; i < inits.size(); ++i) {
     if (results[i].ok()) {
       // Made by a helper thread, but this thread's to drive.

@@ -2,8 +2,8 @@
 #include "nccl_shim/libnccl/own_children.h"
 
 #include <algorithm>
-#include <thread>
 
+#include "lib/comm/at_once.h"
 #include "lib/comm/boundary.h"
 #include "nccl_shim/libnccl/abi.h"
 #include "nccl_shim/libnccl/exchange.h"
@@ -28,16 +28,9 @@ Participant participant(const OwnPin& own) {
 
 // Runs body(0) to body(count - 1), on a thread each if there are several; the first error.
 template <class Body>
-Status at_once(std::size_t count, Body body) {
-  std::vector<Status> results(count);
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < count; ++i) {
-      threads.emplace_back([&, i] { results[i] = caught([&] { return body(i); }); });
-    }
-    if (count != 0) results[0] = body(0);
-  }
-  for (Status& result : results) {
+Status at_once(std::size_t count, const Body& body) {
+  if (count == 1) return body(0);
+  for (Status& result : run_at_once(count, body)) {
     if (!result.ok()) return std::move(result);
   }
   return {};

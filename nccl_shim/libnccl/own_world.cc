@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <vector>
 
+#include "lib/comm/at_once.h"
 #include "lib/comm/boundary.h"
 #include "lib/net/deadline.h"
 #include "nccl_shim/libnccl/abi.h"
@@ -129,25 +129,24 @@ Result<OwnInit> prepare_init(void** handle, int nranks, const rcnUniqueId& id, i
 
 Status run_inits(const std::vector<OwnInit>& inits) {
   std::vector<Status> results(inits.size());
-  std::vector<std::jthread> threads;
   const std::uint64_t driver = thread_number();
-  const auto here =
-      std::count_if(inits.begin(), inits.end(), [](const OwnInit& init) { return !init.in_background; });
+  std::vector<std::size_t> here;
   for (std::size_t i = 0; i < inits.size(); ++i) {
     if (inits[i].in_background) {
       tell(inits[i].handle, inits[i].slot);
       results[i] = start_in_background(inits[i]);
-    } else if (here == 1) {
-      // Nobody else of this thread is waited for; after the others have been started.
-      continue;
     } else {
-      threads.emplace_back([&, i] { results[i] = initialise_own(inits[i], driver); });
+      here.push_back(i);
     }
   }
-  for (std::size_t i = 0; here == 1 && i < inits.size(); ++i) {
-    if (!inits[i].in_background) results[i] = initialise_own(inits[i], driver);
+  // After the others have been started. One alone waits for nobody else of this thread.
+  if (here.size() == 1) {
+    results[here[0]] = initialise_own(inits[here[0]], driver);
+  } else {
+    std::vector<Status> done =
+        run_at_once(here.size(), [&](std::size_t i) { return initialise_own(inits[here[i]], driver); });
+    for (std::size_t i = 0; i < here.size(); ++i) results[here[i]] = std::move(done[i]);
   }
-  threads.clear();  // joins
   Status first;
   for (std::size_t i = 0; i < inits.size(); ++i) {
     const bool goes_on = results[i].code() == Code::kInProgress;

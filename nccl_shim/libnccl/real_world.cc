@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <thread>
 
 #include "lib/base/log.h"
+#include "lib/comm/at_once.h"
 #include "lib/comm/boundary.h"
 #include "lib/net/deadline.h"
 #include "nccl_shim/libnccl/own_world.h"
@@ -152,13 +152,15 @@ SideEntry::Decision decide(SideEntry& entry) {
 
 void decide_all(const std::vector<void*>& comms) {
   const std::uint64_t driver = thread_number();
-  std::vector<std::jthread> threads;
-  for (void* comm : comms) {
-    threads.emplace_back([comm, driver] {
-      const SidePin side(comm);
-      if (!side || decide(*side) != SideEntry::kOurs) return;
-      if (const ExclusiveUse use(side->core); use) use->set_driver(driver);
-    });
+  const std::vector<Status> results = run_at_once(comms.size(), [&](std::size_t i) -> Status {
+    const SidePin side(comms[i]);
+    if (!side || decide(*side) != SideEntry::kOurs) return {};
+    if (const ExclusiveUse use(side->core); use) use->set_driver(driver);
+    return {};
+  });
+  // Where no threads can be had, each decides at its own first call.
+  for (const Status& result : results) {
+    if (!result.ok()) log_warn(-1, "the sides of several communicators have not met: {}", result.text());
   }
 }
 
