@@ -17,16 +17,10 @@ constexpr std::size_t kMaxChunks = 64;
 // A closed slot rests until this many others have closed.
 constexpr std::size_t kQuarantine = 1024;
 
-// A child of a fork finds it free.
 constinit std::mutex table_mutex;
-const net::ForkHooks kForkHooks = {
-    [] { table_mutex.lock(); },
-    [] { table_mutex.unlock(); },
-    [] { table_mutex.unlock(); },
-};
 
 struct Table {
-  Table() { net::add_fork_hooks(&kForkHooks); }
+  Table() { net::add_fork_hooks(&net::kLockedAcrossFork<table_mutex>); }
   std::array<std::atomic<SlotChunk*>, kMaxChunks> chunks{};
   std::size_t used = 0;  // slots ever given out
   std::deque<CommSlot*> resting;

@@ -14,23 +14,16 @@
 namespace rocenante {
 namespace {
 
+constinit std::mutex mutex;
+
 struct Books {
-  std::mutex mutex;
+  Books() { net::add_fork_hooks(&net::kLockedAcrossFork<mutex>); }
   std::map<void*, std::shared_ptr<void>> allocations;
 };
 
 // Never destroyed: memory may be freed while static objects go.
-Books& books();
-const net::ForkHooks kForkHooks = {
-    [] { books().mutex.lock(); },
-    [] { books().mutex.unlock(); },
-    [] { books().mutex.unlock(); },
-};
 Books& books() {
-  static Books* const instance = [] {
-    net::add_fork_hooks(&kForkHooks);
-    return new Books;
-  }();
+  static Books* const instance = new Books;
   return *instance;
 }
 
@@ -44,14 +37,14 @@ Result<void*> allocate_user_memory(const Config& config, std::size_t bytes) {
   RCN_ASSIGN(const std::shared_ptr<Device> device, open_device(config.text(Key::kDevice)));
   RCN_ASSIGN(std::shared_ptr<void> memory, device->allocate_for_user(bytes));
   void* const address = memory.get();
-  const std::lock_guard lock(books().mutex);
+  const std::lock_guard lock(mutex);
   books().allocations.emplace(address, std::move(memory));
   return address;
 }
 
 bool free_user_memory(void* pointer) {
   std::shared_ptr<void> memory;  // goes after the lock
-  const std::lock_guard lock(books().mutex);
+  const std::lock_guard lock(mutex);
   const auto at = books().allocations.find(pointer);
   if (at == books().allocations.end()) return false;
   memory = std::move(at->second);

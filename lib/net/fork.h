@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 #include "lib/base/handle.h"
 
@@ -34,6 +35,15 @@ struct ForkHooks {
 };
 inline constexpr int kMaxForkHooks = 16;
 void add_fork_hooks(const ForkHooks* hooks);
+
+// The hooks of a table that a child finds as it was, its lock free. The mutex has static storage and is
+// there before anything else is (constinit).
+template <std::mutex& kMutex>
+inline constexpr ForkHooks kLockedAcrossFork = {
+    [] { kMutex.lock(); },
+    [] { kMutex.unlock(); },
+    [] { kMutex.unlock(); },
+};
 
 // Sockets, eventfds, epoll instances that a child of fork() must not share.
 struct SocketFdTraits {

@@ -16,24 +16,17 @@ struct Registration {
   std::size_t bytes;
 };
 
+constinit std::mutex mutex;
+
 struct Books {
-  std::mutex mutex;
+  Books() { net::add_fork_hooks(&net::kLockedAcrossFork<mutex>); }
   std::map<std::uintptr_t, Registration> registrations;
   std::uintptr_t next_handle = 1;
 };
 
 // Never destroyed: buffers may be deregistered while static objects go.
-Books& books();
-const net::ForkHooks kForkHooks = {
-    [] { books().mutex.lock(); },
-    [] { books().mutex.unlock(); },
-    [] { books().mutex.unlock(); },
-};
 Books& books() {
-  static Books* const instance = [] {
-    net::add_fork_hooks(&kForkHooks);
-    return new Books;
-  }();
+  static Books* const instance = new Books;
   return *instance;
 }
 
@@ -45,14 +38,14 @@ void* as_handle(std::uintptr_t number) {
 }  // namespace
 
 void* note_registration(void* comm, void* buffer, std::size_t bytes) {
-  const std::lock_guard lock(books().mutex);
+  const std::lock_guard lock(mutex);
   const std::uintptr_t number = books().next_handle++;
   books().registrations.emplace(number, Registration{comm, buffer, bytes});
   return as_handle(number);
 }
 
 bool forget_registration(void* comm, void* handle) {
-  const std::lock_guard lock(books().mutex);
+  const std::lock_guard lock(mutex);
   const auto value = reinterpret_cast<std::uintptr_t>(handle);
   const auto at = books().registrations.find(value >> 4);
   if (at == books().registrations.end() || at->second.comm != comm || as_handle(value >> 4) != handle) {
@@ -63,7 +56,7 @@ bool forget_registration(void* comm, void* handle) {
 }
 
 void forget_registrations(void* comm) {
-  const std::lock_guard lock(books().mutex);
+  const std::lock_guard lock(mutex);
   std::erase_if(books().registrations, [&](const auto& entry) { return entry.second.comm == comm; });
 }
 

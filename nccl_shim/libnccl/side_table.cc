@@ -27,16 +27,10 @@ constexpr std::uintptr_t kGone = 1;
 constexpr std::size_t kMostEntries = kSideBuckets / 2;
 constexpr std::size_t kTableBytes = kSideBuckets * sizeof(SideBucket);
 
-// A child of a fork finds it free.
 constinit std::mutex writer_mutex;
-const net::ForkHooks kForkHooks = {
-    [] { writer_mutex.lock(); },
-    [] { writer_mutex.unlock(); },
-    [] { writer_mutex.unlock(); },
-};
 
 struct Writer {
-  Writer() { net::add_fork_hooks(&kForkHooks); }
+  Writer() { net::add_fork_hooks(&net::kLockedAcrossFork<writer_mutex>); }
   std::size_t used = 0;  // buckets that ever had an entry
 };
 // Other threads may still look up while static objects go.
