@@ -20,8 +20,7 @@ struct CallLaunch {
   bool scaled = false;  // pre-multiplied sum by `scalar`
   std::array<unsigned char, 8> scalar{};
   std::uint32_t ranks = 1;
-  std::uint32_t groups =
-      1;  // the most that may share each round; a launch takes as many as it has work for
+  std::uint32_t groups = 1;  // the most that may share a round: a launch takes as many as it has work for
 };
 
 }  // namespace rocenante

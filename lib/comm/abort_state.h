@@ -14,6 +14,9 @@
 
 namespace rocenante {
 
+// How long a transport's error waits for another rank's abort, which may have caused it and be on its way.
+inline constexpr std::uint64_t kFirstCauseNs = 300'000'000;
+
 class AbortState {
  public:
   // True if this was the first cause; raised() holds either way once it has returned. Any thread.

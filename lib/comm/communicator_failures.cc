@@ -14,8 +14,6 @@ namespace {
 
 // How long a call waits for another thread to take up the ranks that now seem to be this thread's.
 constexpr std::uint64_t kDriverGraceNs = 200'000'000;
-// How long a transport's error waits for another rank's abort that may have caused it.
-constexpr std::uint64_t kFirstCauseNs = 300'000'000;
 // How long one sign that a peer is gone waits for the other.
 constexpr std::uint64_t kDoubtNs = 1'000'000'000;
 // Between looks at what another thread will change.

@@ -15,8 +15,6 @@ namespace {
 // How long a communicator that has failed waits for its calls, which end by themselves when their streams
 // come to them.
 constexpr std::uint64_t kAbortedCallsNs = 5'000'000'000;
-// How long a transport's error waits for another rank's abort that may have caused it.
-constexpr std::uint64_t kFirstCauseNs = 300'000'000;
 // Between looks at whether calls have ended.
 constexpr std::uint64_t kNapNs = 100'000;
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/device/cuda_device.h"
 
-#include <unistd.h>
-
 #include <map>
 #include <mutex>
 
@@ -27,11 +25,6 @@ class CudaRegion final : public Region {
  private:
   std::shared_ptr<void> owner_;
 };
-
-std::uint64_t whole_pages(std::uint64_t bytes) {
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return (bytes + page - 1) / page * page;
-}
 
 // Neither is ever destroyed: launches and graphs may outlive every static object.
 struct Devices {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "lib/device/device.h"
 #include "lib/device/memfd.h"
@@ -26,9 +25,7 @@ class HostDevice final : public Device {
   DriveMode drive_mode() const override { return DriveMode::kCaller; }
 
   Result<std::shared_ptr<Region>> allocate_region(std::uint64_t bytes, PeerAccess access) override {
-    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-    const std::uint64_t rounded = (bytes + page - 1) / page * page;
-    RCN_ASSIGN(MemfdMapping memory, create_memfd(rounded, access));
+    RCN_ASSIGN(MemfdMapping memory, create_memfd(whole_pages(bytes), access));
     return std::shared_ptr<Region>(std::make_shared<HostRegion>(std::move(memory)));
   }
 

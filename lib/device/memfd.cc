@@ -31,6 +31,11 @@ Result<OwnedMapping> map_fd(int fd, std::uint64_t bytes, int protection) {
 
 }  // namespace
 
+std::uint64_t whole_pages(std::uint64_t bytes) {
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
 Result<MemfdMapping> create_memfd(std::uint64_t bytes, PeerAccess access) {
   MemfdMapping result;
   result.fd = Fd(above_standard(::memfd_create("rocenante", MFD_CLOEXEC | MFD_ALLOW_SEALING)));

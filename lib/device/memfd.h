@@ -17,6 +17,9 @@ struct MemfdMapping {
   OwnedMapping mapping;
 };
 
+// The least whole number of this system's pages that holds so many bytes.
+std::uint64_t whole_pages(std::uint64_t bytes);
+
 // Creates, maps for reading and writing, and seals: SHRINK, GROW and SEAL always, FUTURE_WRITE for
 // kReadOnly.
 Result<MemfdMapping> create_memfd(std::uint64_t bytes, PeerAccess access);
