@@ -91,14 +91,7 @@ TEST_CASE("one thread's non-blocking ranks of a group have a side of ours") {
     for (int rank = 0; rank < 2; ++rank)
       REQUIRE(ncclCommGetAsyncError(comms[rank], &states[rank]) == rcnSuccess);
   }
-  std::vector<std::vector<float>> buffers = {values(0, kSmall), values(1, kSmall)};
-  REQUIRE(ncclGroupStart() == rcnSuccess);
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    float* const buffer = buffers[rank].data();
-    CHECK(ncclAllReduce(buffer, buffer, kSmall, rcnFloat32, rcnSum, comms[rank], nullptr) == rcnSuccess);
-  }
-  CHECK(check(ncclGroupEnd(), "ncclGroupEnd") == "");
-  for (const std::vector<float>& buffer : buffers) CHECK(wrong(buffer, 2) == "");
+  CHECK(reduce_in_group(comms) == "");
   CHECK(recorder().count(kAllReduce) == 0);
   for (void* comm : comms) CHECK(ncclCommDestroy(comm) == rcnSuccess);
 }

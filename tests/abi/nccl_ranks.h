@@ -133,4 +133,20 @@ inline std::string is_member(void* comm, int rank, int ranks) {
 inline constexpr std::size_t kSmall = 1000;
 inline constexpr std::size_t kLarge = 2 * 1024 * 1024;  // 8 MiB: above the limit of any number of ranks
 
+// A small all-reduce in place of all ranks, which this thread has, in one group.
+template <int kRanks>
+std::string reduce_in_group(void* const (&comms)[kRanks]) {
+  std::vector<std::vector<float>> buffers;
+  for (int rank = 0; rank < kRanks; ++rank) buffers.push_back(values(rank, kSmall));
+  RCN_CALL(ncclGroupStart());
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    float* const buffer = buffers[rank].data();
+    RCN_CALL(ncclAllReduce(buffer, buffer, kSmall, rcnFloat32, rcnSum, comms[rank], nullptr));
+  }
+  RCN_CALL(ncclGroupEnd());
+  std::string texts;
+  for (const std::vector<float>& buffer : buffers) texts += wrong(buffer, kRanks);
+  return texts;
+}
+
 }  // namespace rocenante::test

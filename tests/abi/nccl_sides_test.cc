@@ -33,15 +33,7 @@ TEST_CASE("communicators made all at once have a side of ours") {
   recorder().clear();
   void* comms[3] = {};
   REQUIRE(check(ncclCommInitAll(comms, 3, nullptr), "ncclCommInitAll") == "");
-  std::vector<std::vector<float>> buffers;
-  for (int rank = 0; rank < 3; ++rank) buffers.push_back(values(rank, kSmall));
-  REQUIRE(ncclGroupStart() == rcnSuccess);
-  for (std::size_t rank = 0; rank < 3; ++rank) {
-    float* const buffer = buffers[rank].data();
-    REQUIRE(ncclAllReduce(buffer, buffer, kSmall, rcnFloat32, rcnSum, comms[rank], nullptr) == rcnSuccess);
-  }
-  CHECK(check(ncclGroupEnd(), "ncclGroupEnd") == "");
-  for (const std::vector<float>& buffer : buffers) CHECK(wrong(buffer, 3) == "");
+  CHECK(reduce_in_group(comms) == "");
   CHECK(recorder().count(kAllReduce) == 0);
   for (void* comm : comms) CHECK(ncclCommDestroy(comm) == rcnSuccess);
 }
@@ -107,14 +99,7 @@ TEST_CASE("ranks of different settings have no side of ours") {
   ::setenv("ROCENANTE_ALL_REDUCE_MAX_BYTES", "64K", 1);
   REQUIRE(ncclCommInitRank(&comms[1], 2, id, 1) == rcnSuccess);
   ::unsetenv("ROCENANTE_ALL_REDUCE_MAX_BYTES");
-  std::vector<std::vector<float>> buffers = {values(0, kSmall), values(1, kSmall)};
-  REQUIRE(ncclGroupStart() == rcnSuccess);
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    float* const buffer = buffers[rank].data();
-    REQUIRE(ncclAllReduce(buffer, buffer, kSmall, rcnFloat32, rcnSum, comms[rank], nullptr) == rcnSuccess);
-  }
-  CHECK(check(ncclGroupEnd(), "ncclGroupEnd") == "");
-  for (const std::vector<float>& buffer : buffers) CHECK(wrong(buffer, 2) == "");
+  CHECK(reduce_in_group(comms) == "");
   CHECK(recorder().count(kAllReduce) == 2);
   for (void* comm : comms) CHECK(ncclCommDestroy(comm) == rcnSuccess);
 }
