@@ -41,6 +41,7 @@ struct DeviceRank {
   std::vector<std::uint32_t> states;
   protocol::DeviceLane lane{};
   std::vector<std::vector<const unsigned char*>> sources;  // of each group
+  bool second_waits = false;  // the group of part 1 begins only when another one has given up
 };
 
 class DeviceWorld {
@@ -90,6 +91,7 @@ class DeviceMember {
  private:
   protocol::Verdict run(const Reduction& call, const protocol::Exchange& exchange, protocol::Part part) {
     DeviceRank& mine = all_.ranks[rank_];
+    while (part_ == 1 && mine.second_waits && env_.load_acquire(mine.lane.own_abort) == 0) env_.pause();
     protocol::Verdict verdict{};
     with_combiner(call, mine.sources[part_].data(), true, [&](auto& combiner) {
       using Combiner = std::remove_reference_t<decltype(combiner)>;
