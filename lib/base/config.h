@@ -20,6 +20,7 @@ enum class Key : std::uint32_t {
   kTransport,
   kSlotBytes,
   kChunkBytes,
+  kTwoRoundBytes,
   kSimd,
   kDevice,
   kFallback,

@@ -22,6 +22,13 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
      1024.0 * 1024 * 1024, Scope::kAgreed, false,
      "Most bytes one round moves when every peer maps our memory, so that the slots stay in the cache. At "
      "most one slot is used whatever this says."},
+    {Key::kTwoRoundBytes, "ROCENANTE_TWO_ROUND_BYTES", ValueType::kBytes, nullptr, "auto", "bytes", "auto",
+     113, 1024.0 * 1024 * 1024 * 1024, Scope::kAgreed, false,
+     "An all-reduce on host memory of at least so many bytes among three or more ranks takes two rounds: "
+     "each "
+     "rank reduces a slice, then all gather the slices. Smaller ones take one, in which every rank sends "
+     "all "
+     "to every other. auto is 64K for up to 4 ranks, 32K for more."},
     {Key::kSimd, "ROCENANTE_SIMD", ValueType::kChoice, nullptr, "auto", "",
      "auto|avx512|avx2|sse4|neon|scalar", 0, 0, Scope::kLocal, false,
      "Instruction set of the host reduction. Results do not depend on it; naming one that this processor "

@@ -17,7 +17,7 @@ constexpr std::array<const char*, 6> kOperatorNames = {"sum", "prod", "max",
 constexpr std::array<const char*, kNumCollectives> kCollectiveNames = {
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall"};
 constexpr std::array<const char*, kNumPaths> kPathNames = {"local", "one_shot_inline", "one_shot",
-                                                           "one_shot_rounds"};
+                                                           "one_shot_rounds", "two_round"};
 
 template <std::size_t kSize>
 const char* name_at(const std::array<const char*, kSize>& names, std::uint64_t index) {

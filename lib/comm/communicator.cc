@@ -17,6 +17,7 @@
 namespace rocenante {
 namespace {
 
+constexpr std::uint64_t kKiB = 1024;
 constexpr std::size_t kLongestText = 65536;
 constexpr const char* kMapsAll = "maps all";
 
@@ -94,7 +95,7 @@ Status Communicator::initialise(const UniqueId& id) {
   for (const auto& transport : transports_) RCN_TRY(transport->stop_serving(deadline));
   RCN_ASSIGN(const std::vector<std::string> probed, exchange(probe(deadline), deadline));
   // A rank that maps all its peers must still cut its rounds as those that do not (protocol rule 7).
-  choose_piece(
+  choose_pieces(
       std::all_of(probed.begin(), probed.end(), [](const std::string& text) { return text == kMapsAll; }));
 
   neighbours_ = other_drivers(world, driver_);
@@ -325,9 +326,16 @@ Status Communicator::build_lane() {
 }
 
 // Rounds that nobody copies out of stay in the cache; the others pay for each round with a signal.
-void Communicator::choose_piece(bool everybody_maps) {
+void Communicator::choose_pieces(bool everybody_maps) {
   const std::uint64_t chunk = std::min(config_.integer(Key::kChunkBytes), geometry_.slot_bytes);
   piece_bytes_ = (everybody_maps ? chunk : geometry_.slot_bytes) / 16 * 16;
+  two_round_bytes_ = ~std::uint64_t{0};
+  const std::uint64_t slice = geometry_.slot_bytes / ranks_ / 16 * 16;
+  if (ranks_ < 3 || slice == 0) return;
+  two_round_piece_bytes_ = slice * ranks_;
+  two_round_bytes_ = config_.text(Key::kTwoRoundBytes) != "auto" ? config_.integer(Key::kTwoRoundBytes)
+                     : ranks_ <= 4                               ? 64 * kKiB
+                                                                 : 32 * kKiB;
 }
 
 // Failure rule 5. Mapped memory stays alive as long as somebody maps it, so only transports whose peers

@@ -163,7 +163,7 @@ class Communicator final : private ControlListener {
   Result<std::vector<std::string>> exchange(const Result<std::string>& own, net::Deadline deadline);
   void link_unmapped(std::uint32_t peer);
   Status build_lane();
-  void choose_piece(bool everybody_maps);
+  void choose_pieces(bool everybody_maps);
   Status set_up_streams();
   Status start_progress();
   void wake_progress() const;
@@ -180,6 +180,7 @@ class Communicator final : private ControlListener {
   template <class Work>
   CallPlan<Work> plan(const CollectiveCall& call) const;
   Path path_of(std::uint64_t bytes, bool in_line, std::uint64_t piece_bytes) const;
+  bool takes_two_rounds(const CollectiveCall& call) const;
   // Most bytes of one block that one round moves where blocks are sent; 0 if a slot is too small.
   std::uint64_t chunk_bytes() const;
   Status check_shape(const CollectiveCall& call) const;
@@ -227,6 +228,9 @@ class Communicator final : private ControlListener {
   std::uint64_t first_timeout_ns_ = 0;
   std::uint64_t suspect_ns_ = 0;
   std::uint64_t piece_bytes_ = 0;  // most bytes of one round
+  // All-reduces of at least so many bytes take two rounds a piece, and the most bytes of one then.
+  std::uint64_t two_round_bytes_ = 0;
+  std::uint64_t two_round_piece_bytes_ = 0;
 
   Result<std::shared_ptr<Device>> device_;  // an error only until initialisation has reported it
   std::unique_ptr<ControlStar> control_;

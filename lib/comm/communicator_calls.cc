@@ -9,6 +9,7 @@
 
 #include "lib/comm/call_text.h"
 #include "lib/comm/communicator.h"
+#include "lib/comm/host_two_round.h"
 
 namespace rocenante {
 namespace {
@@ -84,6 +85,10 @@ Path Communicator::path_of(std::uint64_t bytes, bool in_line, std::uint64_t piec
                                 : Path::kOneShotRounds;
 }
 
+bool Communicator::takes_two_rounds(const CollectiveCall& call) const {
+  return call.count * reduce::element_size(call.type) >= two_round_bytes_;
+}
+
 // Decides by what all ranks share alone (protocol rule 7): sizes, type, operator and agreed settings. Where
 // our own puts are read from is nobody else's business.
 template <>
@@ -105,6 +110,16 @@ Communicator::CallPlan<HostReduction> Communicator::plan(const CollectiveCall& c
     plan.work.scale = kernels_->scale[type];
     plan.work.scalar = call.scalar;
   }
+  return plan;
+}
+
+template <>
+Communicator::CallPlan<HostTwoRound> Communicator::plan(const CollectiveCall& call) const {
+  const CallPlan<HostReduction> whole = plan<HostReduction>(call);
+  CallPlan<HostTwoRound> plan{whole.exchange, HostTwoRound{whole.work, rank_}, Path::kTwoRound};
+  plan.exchange.piece_bytes = two_round_piece_bytes_;
+  plan.exchange.sliced = true;
+  plan.exchange.gathers = true;
   return plan;
 }
 
@@ -131,7 +146,7 @@ Communicator::CallPlan<HostShape> Communicator::plan(const CollectiveCall& call)
       protocol::Exchange{
           input, output, bytes, piece,
           call_tag(call.collective, call.type, custom ? kPreMulSumTag : call.op, call.root, call.count),
-          in_line, false, false},
+          in_line, false, false, sends_blocks(call.collective)},
       HostShape{HostReduction{kernels_->reduce[type][op], nullptr, {}, element, ranks_, inputs_.data()},
                 call.collective, rank_, call.root, static_cast<const unsigned char*>(call.input),
                 static_cast<unsigned char*>(call.output), block, static_cast<const unsigned char*>(output)},
@@ -154,7 +169,7 @@ class Communicator::CollectiveOperation final : public Operation {
         port_(comm),
         combiner_(plan_.work),
         rounds_(comm.env_, group_, comm.lane_, port_, combiner_, {}, plan_.exchange) {
-    if constexpr (std::is_same_v<typename Combiner::Work, HostReduction>) {
+    if constexpr (!std::is_same_v<typename Combiner::Work, HostShape>) {
       comm.counters_.count(Collective::kAllReduce, plan_.exchange.bytes, plan_.path);
     } else {
       const bool gathers = call.collective == Collective::kAllGather;
@@ -181,6 +196,10 @@ Result<std::unique_ptr<Operation>> Communicator::make_operation(const Collective
     return std::unique_ptr<Operation>(std::make_unique<CollectiveOperation<Combiner>>(*this, call));
   };
   if (call.collective == Collective::kAllReduce) {
+    if (takes_two_rounds(call)) {
+      if (is_custom(call.op)) return made(std::type_identity<HostTwoRoundCombiner<true>>{});
+      return made(std::type_identity<HostTwoRoundCombiner<false>>{});
+    }
     if (is_custom(call.op)) return made(std::type_identity<HostCombiner<true>>{});
     return made(std::type_identity<HostCombiner<false>>{});
   }
@@ -193,6 +212,10 @@ Status Communicator::all_reduce(const CollectiveCall& call) {
     return async_error();
   if (!neighbours_.empty()) RCN_TRY(check_driver());
   const reduce::ScopedFpEnvironment environment;
+  if (takes_two_rounds(call)) {
+    if (is_custom(call.op)) return run<HostTwoRoundCombiner<true>>(call);
+    return run<HostTwoRoundCombiner<false>>(call);
+  }
   if (is_custom(call.op)) return run<HostCombiner<true>>(call);
   return run<HostCombiner<false>>(call);
 }
@@ -336,8 +359,12 @@ void Communicator::post_puts(std::uint64_t epoch, const protocol::Piece& piece) 
     puts_.clear();
     for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
       if (transport_of_[peer] != transport) continue;
-      puts_.push_back(Put{peer, piece.from_input ? piece.input : lane_.send[epoch & 1], piece.bytes, epoch,
-                          piece.tag, protocol::lines_of(lane_, links_[peer], piece.bytes)});
+      const auto* payload =
+          piece.from_input ? static_cast<const unsigned char*>(piece.input) : lane_.send[epoch & 1];
+      if (piece.sliced)
+        payload += peer * (piece.from_input ? piece.carried : protocol::slice_stride(piece.carried));
+      puts_.push_back(Put{peer, payload, piece.carried, epoch, piece.tag,
+                          protocol::lines_of(lane_, links_[peer], piece.carried)});
     }
     if (Status status = transport->post(puts_); !status.ok()) {
       fail_transport(std::move(status), epoch);
@@ -356,30 +383,6 @@ void Communicator::progress_transports(std::uint64_t epoch) {
 bool Communicator::puts_drained() const {
   return std::all_of(carriers_.begin(), carriers_.end(),
                      [](const Transport* carrier) { return carrier->drained(); });
-}
-
-Result<std::uint32_t> Communicator::create_pre_mul_sum(reduce::DataType type, const void* scalar) {
-  CustomOperator made{type, {}, true};
-  std::memcpy(made.scalar.data(), scalar, reduce::element_size(type));
-  for (std::size_t i = 0; i < operators_.size(); ++i) {
-    if (operators_[i].used) continue;
-    operators_[i] = made;
-    return static_cast<std::uint32_t>(first_operator_ + i);
-  }
-  if (operators_.size() >= kMostOperators) {
-    return make_error(Code::kInvalidUsage, "65536 operators are alive on this communicator: destroy some");
-  }
-  operators_.push_back(made);
-  return static_cast<std::uint32_t>(first_operator_ + operators_.size() - 1);
-}
-
-Status Communicator::destroy_operator(std::uint32_t op) {
-  if (find_operator(op) == nullptr) {
-    return make_error(Code::kInvalidArgument, "op is {}: not a live operator made on this communicator",
-                      op);
-  }
-  operators_[op - first_operator_].used = false;
-  return {};
 }
 
 }  // namespace rocenante

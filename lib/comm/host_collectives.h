@@ -4,8 +4,8 @@
 // which every member signals every member in every round; they differ in what a rank stages and in what it
 // takes of the others' slots.
 //
-// Where the send buffer holds a block for each rank, a round moves one chunk of every block: chunks stand
-// in the slot in the order of the blocks, all of one size, and each rank reads the one meant for it.
+// Where the send buffer holds a block for each rank, a round moves one chunk of every block, each to the
+// rank that it is meant for: they are the slices of a sliced exchange, all of one size.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,7 @@ template <bool kScaled>
 class HostShapeCombiner {
  public:
   using Work = HostShape;
+  static constexpr bool kSlices = true;
   // A scaled contribution exists in the slot alone.
   static constexpr bool reads_slot(const protocol::Piece&) { return kScaled; }
 
@@ -44,8 +45,10 @@ class HostShapeCombiner {
     if (!sends_blocks(shape_.collective)) return stage_run(env, to, from, bytes);
     const std::uint64_t chunk = bytes / shape_.reduction.ranks;
     const std::uint64_t at = static_cast<std::uint64_t>(from - shape_.input) / shape_.reduction.ranks;
+    const std::uint64_t stride = stride_of(bytes);
     for (std::uint32_t block = 0; block < shape_.reduction.ranks; ++block) {
-      stage_run(env, to + block * chunk, shape_.input + block * shape_.block_bytes + at, chunk);
+      if (!kScaled && block == shape_.rank) continue;
+      stage_run(env, to + block * stride, shape_.input + block * shape_.block_bytes + at, chunk);
     }
   }
 
@@ -69,14 +72,19 @@ class HostShapeCombiner {
     const std::uint64_t chunk = piece.bytes / shape_.reduction.ranks;
     const std::uint64_t at = done / shape_.reduction.ranks;
     const auto chunk_of = [&](std::uint32_t rank) -> const unsigned char* {
-      if (!kScaled && rank == shape_.rank) return shape_.input + rank * shape_.block_bytes + at;
-      return source(rank) + shape_.rank * chunk;
+      if (rank != shape_.rank) return source(rank);
+      return kScaled ? source(rank) + rank * stride_of(piece.bytes)
+                     : shape_.input + rank * shape_.block_bytes + at;
     };
     if (shape_.collective == Collective::kReduceScatter) return reduce(at, chunk, chunk_of);
     place(at, chunk, chunk_of);
   }
 
  private:
+  std::uint64_t stride_of(std::uint64_t bytes) const {
+    return protocol::slice_stride(protocol::slice_of(bytes, shape_.reduction.ranks));
+  }
+
   void stage_run(HostEnv& env, unsigned char* to, const unsigned char* from, std::uint64_t bytes) const {
     if constexpr (kScaled) {
       const HostReduction& work = shape_.reduction;

@@ -26,8 +26,9 @@ enum class Path : std::uint8_t {
   kOneShotInline,  // the payload rode in the signal lines
   kOneShot,        // one round
   kOneShotRounds,  // several rounds
+  kTwoRound,       // slices reduced by one rank each, then gathered
 };
-inline constexpr std::uint32_t kNumPaths = 4;
+inline constexpr std::uint32_t kNumPaths = 5;
 
 const char* path_name(Path path);
 

@@ -64,7 +64,7 @@ class DoorbellPort {
  public:
   RCN_HD DoorbellPort(Env& env, DoorbellRing* ring) : env_(env), ring_(ring) {}
   RCN_HD void post(const Lane& lane, std::uint64_t epoch, const Piece& piece) {
-    if (!lane.all_mapped) ring_doorbell(env_, *ring_, epoch, PutDescriptor{piece.bytes, piece.tag});
+    if (!lane.all_mapped) ring_doorbell(env_, *ring_, epoch, PutDescriptor{piece.carried, piece.tag});
   }
   RCN_HD bool drained() const { return true; }
 

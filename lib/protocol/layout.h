@@ -59,6 +59,19 @@ RCN_HD inline std::uint64_t* slot_tag(unsigned char* slot) {
   return reinterpret_cast<std::uint64_t*>(slot - kSlotTagBytes);
 }
 
+// A slot may hold a slice for each member, in their order, each with a tag before it: this far apart, so
+// that all lie alike in their cache lines. What a slice needs beyond its payload is at most kSliceRoom.
+inline constexpr std::uint64_t kSliceRoom = 128;
+RCN_HD constexpr std::uint64_t slice_stride(std::uint64_t slice_bytes) {
+  return round_up(slice_bytes + kSlotTagBytes, kLineBytes / 2);
+}
+
+// The bytes of a slice where `bytes` are shared among the members: a multiple of 16, so the last ones may
+// be short or empty.
+RCN_HD constexpr std::uint64_t slice_of(std::uint64_t bytes, std::uint32_t ranks) {
+  return round_up((bytes + ranks - 1) / ranks, 16);
+}
+
 struct Geometry {
   std::uint32_t ranks = 1;
   std::uint32_t rails = 1;
@@ -85,10 +98,14 @@ struct Geometry {
     return signals_end() + kParities * received * slot_stride();
   }
 
-  RCN_HD constexpr std::uint64_t send_offset(std::uint64_t parity) const {
-    return parity * slot_stride() + kPageBytes;
+  // A send slot also holds `slot_bytes` in slices.
+  RCN_HD constexpr std::uint64_t send_stride() const {
+    return kPageBytes + round_up(slot_bytes + ranks * kSliceRoom, kPageBytes);
   }
-  RCN_HD constexpr std::uint64_t outbox_bytes() const { return kParities * slot_stride(); }
+  RCN_HD constexpr std::uint64_t send_offset(std::uint64_t parity) const {
+    return parity * send_stride() + kPageBytes;
+  }
+  RCN_HD constexpr std::uint64_t outbox_bytes() const { return kParities * send_stride(); }
 };
 
 }  // namespace rocenante::protocol

@@ -24,6 +24,7 @@ enum class Mutation : std::uint8_t {
   kNoFence,          // no fence between a flag and the look at the other side's word
   kOneDoorbell,      // a doorbell ring of one entry
   kDeafDrain,        // an abort does not end the wait for the own puts
+  kSameSlot,         // a slice to gather goes into the slot that members read
   kEqualityTwoLines  // no fault: with a line for each parity == does as well as >= (docs/protocol.md)
 };
 

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one-shot exchange as a resumable sequence of rounds: every member's contribution goes to every
-// member, which combines them itself. Each thread of each group holds its own OneShot and calls step()
-// until it is not kPending.
+// A call as a resumable sequence of rounds. Each thread of each group holds its own OneShot and calls
+// step() until it is not kPending. A piece of the call takes
+//   one round  every member's contribution, or its slice for that member, goes to every member, which
+//   combines
+//              them itself
+//   two        where the exchange gathers: members get and combine one slice each, and then everybody's
+//
+// In the second, the combiner has written this rank's slice straight into the slot of the gathering round,
+// e+1. It may: it waited for every member's signal of e, so none reads that slot's last use, e-1, any more;
+// and the other groups of its rank have staged e, so they have combined e-1. For the rest the rounds are
+// like any others (rule 2).
 //
 //   Port       post(lane, epoch, piece): hands the round's puts to whatever carries them to unmapped
 //   members;
@@ -11,7 +19,9 @@
 //   staged
 //              form of the contribution; reads_slot(piece): whether the own contribution is read back from
 //              the slot; combine(group, piece, begin, end, source) writes [begin, end) of piece.output from
-//              source(rank), where that rank's bytes of the piece begin
+//              source(rank), where that rank's bytes of the piece begin. One with kSlices stages slices
+//              slice_stride(piece.carried) apart where the exchange is sliced, and finds its own rank's
+//              whole; a piece that is not sliced then is one of slices, gathered
 #pragma once
 
 #include <cstdint>
@@ -38,6 +48,12 @@ struct Exchange {
   // to the members. Never in place, never by a combiner
   // that reads its slot.
   bool puts_from_input = false;
+  // Every member gets a slice of each piece rather than all. A slice ends where slice_of() says, or, in
+  // lines, at the members' equal shares.
+  bool sliced = false;
+  // After such a round another one gathers what each member has made of its slice. `sliced`, and nothing of
+  // in_line and closing_round.
+  bool gathers = false;
 };
 
 // What a thread does between two looks at the signals that it waits for, as a function of the last look's
@@ -103,6 +119,8 @@ class OneShot {
  private:
   enum class Phase : std::uint8_t { kBegin, kWait, kDrain, kDone };
 
+  static constexpr bool kSlices = requires { requires Combiner::kSlices; };
+
   RCN_HD bool closing() const { return done_ == exchange_.bytes && exchange_.bytes != 0; }
 
   // What the round in progress moves. A group of threads with few registers makes it whenever it looks at
@@ -117,12 +135,26 @@ class OneShot {
 
   RCN_HD Piece make_piece() const {
     const std::uint64_t left = exchange_.bytes - done_;
-    return Piece{static_cast<const unsigned char*>(exchange_.input) + done_,
-                 static_cast<unsigned char*>(exchange_.output) + done_,
-                 left < exchange_.piece_bytes ? left : exchange_.piece_bytes,
-                 exchange_.tag,
-                 exchange_.in_line && !closing(),
-                 exchange_.puts_from_input};
+    Piece piece{static_cast<const unsigned char*>(exchange_.input) + done_,
+                static_cast<unsigned char*>(exchange_.output) + done_,
+                left < exchange_.piece_bytes ? left : exchange_.piece_bytes,
+                exchange_.tag,
+                exchange_.in_line && !closing(),
+                exchange_.puts_from_input};
+    if constexpr (kSlices) {
+      if (exchange_.sliced) slice(piece);
+    }
+    return piece;
+  }
+
+  RCN_HD void slice(Piece& piece) const {
+    piece.carried = slice_of(piece.bytes, lane_.ranks);
+    piece.sliced = !gathering_;
+    // Puts are all of one length, so they may reach beyond the input, but not there.
+    piece.from_input =
+        piece.from_input && piece.sliced && piece.carried * lane_.ranks == piece.bytes && !piece.in_line;
+    const std::uint64_t gathering = Env::kMutation == Mutation::kSameSlot ? epoch_ : epoch_ + 1;
+    if (exchange_.gathers && piece.sliced) piece.output = lane_.send[parity_of<Env>(gathering)];
   }
 
   // Of a round of the call.
@@ -141,15 +173,22 @@ class OneShot {
     piece_ = make_piece();
     const bool read_in_place = exchange_.closing_round;
     // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own.
-    const bool unread =
-        exchange_.puts_from_input || (piece_.in_line && lane_.all_mapped && !combiner_.reads_slot(piece_));
+    const bool unread = piece_.from_input || gathering_ ||
+                        (piece_.in_line && lane_.all_mapped && !combiner_.reads_slot(piece_));
     if (piece_.bytes != 0 && !read_in_place && !unread) stage_part(piece_);
     take_own(piece_);
     if (!all_staged()) return;
-    if (lane_.tags_slots && group_.id() == 0)
-      env_.store_relaxed(slot_tag(lane_.send[parity_of<Env>(epoch_)]), piece_.tag);
+    if (lane_.tags_slots && group_.id() == 0) tag_slot();
     publish(env_, group_, lane_, epoch_, piece_);
     if (group_.id() == 0) port_.post(lane_, epoch_, piece_);
+  }
+
+  RCN_HD void tag_slot() {
+    unsigned char* const slot = lane_.send[parity_of<Env>(epoch_)];
+    env_.store_relaxed(slot_tag(slot), piece_.tag);
+    if (!piece_.sliced) return;
+    for (std::uint32_t member = 1; member < lane_.ranks; ++member)
+      env_.store_relaxed(slot_tag(slot + member * slice_stride(piece_.carried)), piece_.tag);
   }
 
   RCN_HD bool all_staged() {
@@ -215,6 +254,13 @@ class OneShot {
     const Piece& piece = this->piece();
     if (piece.bytes != 0) combine_part(piece);
     if (all_finished() && group_.id() == 0) advance(env_, lane_, epoch_);
+    if constexpr (kSlices) {
+      gathering_ = exchange_.gathers && !gathering_;
+      if (gathering_) {
+        phase_ = Phase::kBegin;
+        return;
+      }
+    }
     const bool was_closing = closing();
     done_ += piece.bytes;
     bool close = exchange_.closing_round && closing() && !was_closing;
@@ -231,6 +277,7 @@ class OneShot {
   const Part part_;
   Piece piece_{};
   Phase phase_ = Phase::kBegin;
+  bool gathering_ = false;  // the round in progress is a piece's second
   WaitState wait_;
   std::uint64_t epoch_;
   std::uint64_t done_ = 0;

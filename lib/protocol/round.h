@@ -92,9 +92,11 @@ struct Piece {
   const void* input;  // own contribution
   void* output;
   std::uint64_t bytes;
-  std::uint64_t tag;        // equal on all ranks
-  bool in_line;             // the payload rides in the signal lines of mapped peers
-  bool from_input = false;  // puts are read from `input`, not from the slot
+  std::uint64_t tag;              // equal on all ranks
+  bool in_line;                   // the payload rides in the signal lines of mapped peers
+  bool from_input = false;        // puts are read from `input`, not from the slot
+  std::uint64_t carried = bytes;  // what of it a put takes to a member: all, or a slice
+  bool sliced = false;            // each member gets its own slice (slice_of), no more
 };
 
 // Progress of one thread's wait for its share of the members, kept by the caller between polls.
@@ -234,7 +236,7 @@ RCN_HD Verdict poll(Env& env, const Lane& lane, std::uint64_t epoch, const Piece
     if (peer != lane.rank) {
       const PeerLink& link = lane.peers[peer];
       const bool mapped = link.outbound[line] != nullptr;
-      const std::uint32_t lines = mapped ? 1 : lines_of(lane, link, piece.bytes);  // stores take no rails
+      const std::uint32_t lines = mapped ? 1 : lines_of(lane, link, piece.carried);  // stores take no rails
       while (state.rail < lines) {
         const SignalLine* const signal = link.inbound[line] + state.rail;
         // The payload's part of the line's other half travels while the epoch does, not after it.
@@ -263,17 +265,22 @@ RCN_HD Verdict poll(Env& env, const Lane& lane, std::uint64_t epoch, const Piece
   return Verdict::kReady;
 }
 
-// Where this rank reads member `peer`'s payload of `epoch`. The own contribution is read where the caller
-// has it.
+// Where this rank reads what member `peer` has for it in `epoch`. The own contribution is read where the
+// caller has it, whole.
 template <class Env>
 RCN_HD const unsigned char* payload_of(const Lane& lane, std::uint64_t epoch, std::uint32_t peer,
                                        const Piece& piece) {
   if (peer == lane.rank) return static_cast<const unsigned char*>(piece.input);
   const PeerLink& link = lane.peers[peer];
-  if (piece.in_line && link.outbound[0] != nullptr) {
-    return link.inbound[line_of<Env>(epoch)]->payload + inline_offset(piece.bytes);
+  const bool mapped = link.outbound[0] != nullptr;
+  if (piece.in_line && mapped) {
+    const unsigned char* const payload =
+        link.inbound[line_of<Env>(epoch)]->payload + inline_offset(piece.bytes);
+    return piece.sliced ? payload + lane.rank * (piece.bytes / lane.ranks)
+                        : payload;  // as they stand there
   }
-  return link.source[parity_of<Env>(epoch)];
+  const unsigned char* const payload = link.source[parity_of<Env>(epoch)];
+  return piece.sliced && mapped ? payload + lane.rank * slice_stride(piece.carried) : payload;
 }
 
 // Marks `epoch` as completed. Called by one thread after every group has combined. From here on the slots

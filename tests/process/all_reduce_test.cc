@@ -134,6 +134,25 @@ TEST_CASE("Calls larger than a slot run in rounds, whatever the slot size", "[th
   REQUIRE(run_threads(ranks, options, [&](Rank& self) { return run_cases(self, cases); }) == "");
 }
 
+// Pieces that the ranks do not divide, shorter than a slice for each, of whole slots and one byte more.
+TEST_CASE("Two rounds give the bits of one, whatever the sizes", "[threads]") {
+  const std::string transport = GENERATE("auto", "tcp");
+  const std::string slot = GENERATE("4096", "5000", "64K");
+  const int ranks = GENERATE(3, 4, 5, 8);
+  std::vector<Case> cases;
+  for (const std::size_t count : {113u, 127u, 128u, 129u, 1023u, 1024u, 1025u, 4096u, 4097u, 9001u}) {
+    cases.push_back({DataType::kUint8, Operator::kSum, count, count % 2 == 0, count % 5, count});
+    cases.push_back({DataType::kFloat32, Operator::kSum, count, count % 2 == 1, 3, count + 5});
+    cases.push_back({DataType::kBfloat16, Operator::kAvg, count, count % 4 == 0, 1, count + 7});
+    cases.push_back({DataType::kFloat64, Operator::kProd, count, false, 0, count + 9});
+  }
+  const std::string options =
+      "ROCENANTE_TWO_ROUND_BYTES=113;ROCENANTE_TCP_WINDOW=4096;ROCENANTE_SLOT_BYTES=" + slot +
+      ";ROCENANTE_TRANSPORT=" + transport;
+  INFO(options << " ranks " << ranks);
+  REQUIRE(run_threads(ranks, options, [&](Rank& self) { return run_cases(self, cases); }) == "");
+}
+
 TEST_CASE("Sizes around what tcp cuts at are bit-exact", "[threads]") {
   // Header and signal line; one read of the receiver; the window; the slot.
   std::vector<Case> cases;
@@ -165,6 +184,7 @@ TEST_CASE("Random sequences of calls are bit-exact", "[threads]") {
   const std::uint64_t seed = GENERATE(11u, 12u, 13u);
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
+  const std::string two_rounds = GENERATE("2000", "1G");
   std::vector<Case> cases;
   for (int i = 0; i < 150; ++i) {
     const std::size_t largest = (random() & 3) == 0 ? 20000 : 200;
@@ -175,44 +195,71 @@ TEST_CASE("Random sequences of calls are bit-exact", "[threads]") {
   }
   const int ranks = static_cast<int>(2 + random() % 4);
   REQUIRE(run_threads(ranks,
-                      "ROCENANTE_SLOT_BYTES=16K;ROCENANTE_CHUNK_BYTES=8K;ROCENANTE_TRANSPORT=" + transport,
+                      "ROCENANTE_SLOT_BYTES=16K;ROCENANTE_CHUNK_BYTES=8K;ROCENANTE_TWO_ROUND_BYTES=" +
+                          two_rounds + ";ROCENANTE_TRANSPORT=" + transport,
                       [&](Rank& self) { return run_cases(self, cases); }) == "");
 }
 
 TEST_CASE("A pre-multiplied sum rounds each product once and is exact", "[threads]") {
   const std::size_t count = GENERATE(1u, 5u, 3000u);
-  REQUIRE(
-      run_threads(3, "ROCENANTE_CHUNK_BYTES=4096", [&](Rank& self) -> std::string {
-        for (int type = 0; type < rcnNumTypes; ++type) {
-          const auto data_type = static_cast<DataType>(type);
-          // A different scalar on each rank: allowed, and all must use their own.
-          std::vector<Bytes> inputs, scalars, scaled;
-          std::vector<const void*> pointers;
-          for (int rank = 0; rank < self.ranks(); ++rank) {
-            inputs.push_back(contribution(data_type, count, rank, 77 + static_cast<std::uint64_t>(type)));
-            scalars.push_back(contribution(data_type, 1, rank, 99));
-            scaled.push_back(oracle::scale(data_type, inputs.back().data(), count, scalars.back().data()));
-          }
-          for (const Bytes& values : scaled) pointers.push_back(values.data());
-          const Bytes want = oracle::reduce(data_type, Operator::kSum, pointers, count);
-          const auto me = static_cast<std::size_t>(self.rank());
-          rcnRedOp_t op;
-          std::string error =
-              failure(rcnRedOpCreatePreMulSum(&op, scalars[me].data(), static_cast<rcnDataType_t>(type),
+  const std::string rounds = GENERATE("1G", "113");
+  REQUIRE(run_threads(
+              3, "ROCENANTE_CHUNK_BYTES=4096;ROCENANTE_TWO_ROUND_BYTES=" + rounds,
+              [&](Rank& self) -> std::string {
+                for (int type = 0; type < rcnNumTypes; ++type) {
+                  const auto data_type = static_cast<DataType>(type);
+                  // A different scalar on each rank: allowed, and all must use their own.
+                  std::vector<Bytes> inputs, scalars, scaled;
+                  std::vector<const void*> pointers;
+                  for (int rank = 0; rank < self.ranks(); ++rank) {
+                    inputs.push_back(
+                        contribution(data_type, count, rank, 77 + static_cast<std::uint64_t>(type)));
+                    scalars.push_back(contribution(data_type, 1, rank, 99));
+                    scaled.push_back(
+                        oracle::scale(data_type, inputs.back().data(), count, scalars.back().data()));
+                  }
+                  for (const Bytes& values : scaled) pointers.push_back(values.data());
+                  const Bytes want = oracle::reduce(data_type, Operator::kSum, pointers, count);
+                  const auto me = static_cast<std::size_t>(self.rank());
+                  rcnRedOp_t op;
+                  std::string error = failure(
+                      rcnRedOpCreatePreMulSum(&op, scalars[me].data(), static_cast<rcnDataType_t>(type),
                                               rcnScalarHostImmediate, self.comm()),
                       "create");
-          if (!error.empty()) return error;
-          Bytes out = inputs[me];
-          error = failure(rcnAllReduce(out.data(), out.data(), count, static_cast<rcnDataType_t>(type), op,
-                                       self.comm(), nullptr),
-                          "rcnAllReduce");
-          if (!error.empty()) return error;
-          if (out != want) return std::string("wrong bits: ") + oracle::type_name(data_type);
-          error = failure(rcnRedOpDestroy(op, self.comm()), "destroy");
-          if (!error.empty()) return error;
-        }
-        return "";
-      }) == "");
+                  if (!error.empty()) return error;
+                  Bytes out = inputs[me];
+                  error = failure(rcnAllReduce(out.data(), out.data(), count,
+                                               static_cast<rcnDataType_t>(type), op, self.comm(), nullptr),
+                                  "rcnAllReduce");
+                  if (!error.empty()) return error;
+                  if (out != want) return std::string("wrong bits: ") + oracle::type_name(data_type);
+                  error = failure(rcnRedOpDestroy(op, self.comm()), "destroy");
+                  if (!error.empty()) return error;
+                }
+                return "";
+              }) == "");
+}
+
+TEST_CASE("Statistics tell the calls that took two rounds", "[threads]") {
+  REQUIRE(run_threads(3, "ROCENANTE_TWO_ROUND_BYTES=4000", [](Rank& self) -> std::string {
+            std::vector<float> data(1000, 1.0f);
+            for (const std::size_t count : {999u, 1000u}) {
+              std::string error = failure(
+                  rcnAllReduce(data.data(), data.data(), count, rcnFloat, rcnMax, self.comm(), nullptr),
+                  "rcnAllReduce");
+              if (!error.empty()) return error;
+            }
+            rcnStatsEntry_t rows[8];
+            rcnCommStats_t stats = RCN_COMM_STATS_INITIALIZER;
+            stats.entries = rows;
+            stats.capacity = 8;
+            if (rcnCommGetStats(self.comm(), &stats) != rcnSuccess || stats.count != 2)
+              return "wrong number of rows";
+            const std::string below = rcnPathName(rows[0].path), from = rcnPathName(rows[1].path);
+            if (below != "one_shot" || from != "two_round" || rows[1].bytes != 4000)
+              return below + ", " + from;
+            return "";
+          }) == "");
 }
 
 TEST_CASE("Statistics name the path of each call", "[threads]") {

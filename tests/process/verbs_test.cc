@@ -157,14 +157,17 @@ TEST_CASE("All-reduces over RDMA are right: ranks, rails, both signals, late and
   const auto ranks = GENERATE(2u, 3u, 4u);
   const auto rails = GENERATE(1u, 2u);
   const std::string signal = GENERATE("write", "imm");
-  INFO(ranks << " ranks, " << rails << " rails, ROCENANTE_SIGNAL=" << signal);
+  const std::string two_rounds = GENERATE("auto", "1K");  // from which all of these sizes are far, and not
+  INFO(ranks << " ranks, " << rails << " rails, ROCENANTE_SIGNAL=" << signal << ", two rounds "
+             << two_rounds);
   std::vector<Port> ports = ports_of("soft");
   ports.resize(rails);
   FakeVerbs verbs;
   verbs.set_delay(ranks == 3 ? 90 : 30);
-  require_all_ok(run(verbs, std::vector(ranks, ports),
-                     "ROCENANTE_STRIPE_BYTES=2048;ROCENANTE_SIGNAL=" + signal,
-                     [](Communicator& comm) { return sum_calls(comm, 30); }));
+  require_all_ok(run(
+      verbs, std::vector(ranks, ports),
+      "ROCENANTE_STRIPE_BYTES=2048;ROCENANTE_SIGNAL=" + signal + ";ROCENANTE_TWO_ROUND_BYTES=" + two_rounds,
+      [](Communicator& comm) { return sum_calls(comm, 30); }));
   CHECK((verbs.immediates() != 0) == (signal == "imm"));
   for (const Port& port : ports) CHECK(verbs.writes_over(port.gid) != 0);
 }

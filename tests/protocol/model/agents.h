@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lib/protocol/one_shot.h"
+#include "tests/protocol/model/slices.h"
 #include "tests/protocol/model/world.h"
 
 namespace rocenante::model {
@@ -28,7 +29,7 @@ class Port {
 
   void post(const protocol::Lane&, std::uint64_t epoch, const protocol::Piece& piece) {
     if (progress_ == 0) return post_all(epoch);
-    protocol::ring_doorbell(env_, *world_.rank(rank_).ring, epoch, {piece.bytes, piece.tag});
+    protocol::ring_doorbell(env_, *world_.rank(rank_).ring, epoch, {piece.carried, piece.tag});
     env_.machine.observe(epoch - env_.machine.stage_of(progress_));
   }
 
@@ -138,8 +139,11 @@ class RankThread final : public Program {
     const Scenario& scenario = world_.scenario();
     for (std::uint32_t operation = stage; operation < scenario.operations; ++operation) {
       if (scenario.user_buffer) rewrite_input(env, operation);
-      const bool done =
-          scenario.stages_own ? operate<true>(env, operation) : operate<false>(env, operation);
+      const bool done = scenario.gathers      ? scenario.stages_own
+                                                    ? operate<SliceCombiner<ModelEnv, true>>(env, operation)
+                                                    : operate<SliceCombiner<ModelEnv, false>>(env, operation)
+                             : scenario.stages_own ? operate<Combiner<ModelEnv, true>>(env, operation)
+                                              : operate<Combiner<ModelEnv, false>>(env, operation);
       if (!done) return;
       join(env);
       machine.commit(operation + 1);
@@ -158,17 +162,22 @@ class RankThread final : public Program {
     }
   }
 
-  template <bool kChanges>
+  template <class Combiner>
   bool operate(ModelEnv& env, std::uint32_t operation) {
     RankMemory& mine = world_.rank(rank_);
     Group<ModelEnv> group(env, mine.meetings + part_, thread_, world_.threads_of(rank_, part_));
     Port<ModelEnv> port(env, world_, rank_, progress_);
-    Combiner<ModelEnv, kChanges> combiner(env, world_, rank_, operation);
-    const protocol::Exchange exchange{world_.input(rank_, operation), world_.output(rank_, operation),
-                                      world_.operation_bytes(),       world_.piece_bytes(),
-                                      world_.tag(rank_, operation),   world_.scenario().in_line,
-                                      world_.scenario().user_buffer};
-    protocol::OneShot<ModelEnv, Group<ModelEnv>, Port<ModelEnv>, Combiner<ModelEnv, kChanges>> shot(
+    Combiner combiner(env, world_, rank_, operation);
+    const protocol::Exchange exchange{.input = world_.input(rank_, operation),
+                                      .output = world_.output(rank_, operation),
+                                      .bytes = world_.operation_bytes(),
+                                      .piece_bytes = world_.piece_bytes(),
+                                      .tag = world_.tag(rank_, operation),
+                                      .in_line = world_.scenario().in_line,
+                                      .closing_round = world_.scenario().user_buffer,
+                                      .sliced = world_.scenario().gathers,
+                                      .gathers = world_.scenario().gathers};
+    protocol::OneShot<ModelEnv, Group<ModelEnv>, Port<ModelEnv>, Combiner> shot(
         env, group, mine.lane, port, combiner, protocol::part_of(part_, world_.parts_of(rank_)), exchange);
     const protocol::Verdict verdict = drive(env, shot);
     // Aborted while it drained, it has completed its rounds.
@@ -271,13 +280,14 @@ class Nic final : public Program {
     if (!carries(epoch)) return;
     const Round& round = world_.rounds()[epoch - 1];
     const std::uint64_t parity = protocol::parity_of<Env<kMutant>>(epoch);
-    const unsigned char* const source = world_.scenario().user_buffer
-                                            ? world_.input(from_, round.operation) + round.offset
-                                            : world_.rank(from_).lane.send[parity];
+    const unsigned char* source = world_.scenario().user_buffer
+                                      ? world_.input(from_, round.operation) + round.offset
+                                      : world_.rank(from_).lane.send[parity];
+    if (round.sliced) source += to_ * protocol::slice_stride(round.carried);
     unsigned char* const slot = world_.recv_slot(to_, from_, parity);
-    std::uint64_t begin = 0, end = round.bytes;
+    std::uint64_t begin = 0, end = round.carried;
     if (world_.striped(round))
-      protocol::range_of(rail_, world_.scenario().rails, 0, round.bytes, begin, end);
+      protocol::range_of(rail_, world_.scenario().rails, 0, round.carried, begin, end);
     // With the payload's beginning, or alone.
     if (world_.scenario().tagged && (rail_ == 0 || !world_.striped(round))) {
       machine.access({Kind::kMove, machine.locate(slot - protocol::kSlotTagBytes),
@@ -308,7 +318,7 @@ class Progress final : public Program {
       if (taken == protocol::Taken::kNothing) machine.pending();
       if (taken == protocol::Taken::kOverrun) wrong(machine, "the doorbell ring was overrun");
       const Round& round = world_.rounds()[next - 1];
-      if (put.bytes != round.bytes || put.tag != world_.tag(rank_, round.operation)) {
+      if (put.bytes != round.carried || put.tag != world_.tag(rank_, round.operation)) {
         wrong(machine, "a doorbell entry does not describe its round");
       }
       port.post_all(next);

@@ -50,6 +50,7 @@ constexpr Case kCases[] = {
     caught<Mutation::kEarlyPublish>("first arriver publishes", "parts-2x4"),
     caught<Mutation::kDeafDrain>("abort does not end draining", "abort-lost-2x2"),
     caught<Mutation::kOneDoorbell>("doorbell of one entry", "doorbell-2x5"),
+    caught<Mutation::kSameSlot>("slice into the slot in use", "gather-2x3"),
 
     holds<Mutation::kOneSignalLine>("  >=, one signal line, slots", "same-call-2x4"),
     holds<Mutation::kEqualityTwoLines>("  == for >=, two lines", "mapped-3x4"),

@@ -27,6 +27,7 @@ struct Scenario {
   bool in_line = false;             // payload in the signal line where mapped
   bool in_place = false;            // the output is the input
   bool user_buffer = false;         // members read the user's buffer; it is rewritten for every operation
+  bool gathers = false;             // two rounds a piece: slices of two words, then everybody's
   bool stages_own = false;          // the staged form differs from the input
   bool sleeps = false;
   bool doorbell = false;          // rank 0's NIC is driven by a progress thread

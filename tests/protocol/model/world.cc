@@ -23,9 +23,12 @@ World::World(const Scenario& scenario)
     : scenario_(scenario), memory_(kWorldBytes, scenario.weak), free_(memory_.base()) {
   for (std::uint32_t operation = 0; operation < scenario_.operations; ++operation) {
     for (std::uint32_t piece = 0; piece < scenario_.pieces; ++piece) {
-      rounds_.push_back({operation, piece * piece_bytes(), piece_bytes()});
+      const std::uint64_t offset = piece * piece_bytes();
+      if (scenario_.gathers) rounds_.push_back({operation, offset, 0, slice_bytes(), true});
+      rounds_.push_back(
+          {operation, offset, piece_bytes(), scenario_.gathers ? slice_bytes() : piece_bytes(), false});
     }
-    if (scenario_.user_buffer) rounds_.push_back({operation, operation_bytes(), 0});
+    if (scenario_.user_buffer) rounds_.push_back({operation, operation_bytes(), 0, 0, false});
   }
   for (std::uint32_t rank = 0; rank < scenario_.ranks; ++rank) lay_out(rank);
   for (std::uint32_t rank = 0; rank < scenario_.ranks; ++rank) link(rank);
@@ -98,11 +101,17 @@ void World::lay_out(std::uint32_t rank) {
   lay_out_inbox(rank);
   for (std::uint64_t parity = 0; parity < kParities; ++parity) {
     if (scenario_.user_buffer) break;
-    words(mine.outbox + geometry(rank).send_offset(parity), piece_bytes(), Use::kShared,
-          static_cast<std::uint8_t>(rank), who + ".send" + text(parity));
-    if (!scenario_.tagged) continue;
-    words(mine.outbox + geometry(rank).send_offset(parity) - protocol::kSlotTagBytes, sizeof(Word),
-          Use::kShared, static_cast<std::uint8_t>(rank), who + ".sendtag" + text(parity));
+    const std::uint32_t slices = scenario_.gathers ? scenario_.ranks : 1;
+    for (std::uint32_t slice = 0; slice < slices; ++slice) {
+      unsigned char* const at =
+          mine.outbox + geometry(rank).send_offset(parity) + slice * protocol::slice_stride(slice_bytes());
+      const std::string which = text(parity) + (slices > 1 ? "." + text(slice) : "");
+      words(at, scenario_.gathers ? slice_bytes() : piece_bytes(), Use::kShared,
+            static_cast<std::uint8_t>(rank), who + ".send" + which);
+      if (!scenario_.tagged) continue;
+      words(at - protocol::kSlotTagBytes, sizeof(Word), Use::kShared, static_cast<std::uint8_t>(rank),
+            who + ".sendtag" + which);
+    }
   }
   lay_out_private(rank);
 }

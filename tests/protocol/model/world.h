@@ -48,8 +48,10 @@ struct RankMemory {
 // What the rounds of the scenario are, counted from 1 as epochs are.
 struct Round {
   std::uint32_t operation;
-  std::uint64_t offset;  // in the operation
-  std::uint64_t bytes;   // 0: a closing round
+  std::uint64_t offset;   // in the operation
+  std::uint64_t bytes;    // of the output that it makes; 0: none, as a closing round
+  std::uint64_t carried;  // to each member
+  bool sliced;            // each member gets another slice
 };
 
 class World {
@@ -75,7 +77,8 @@ class World {
   }
   std::uint64_t operation_bytes() const { return scenario_.words * sizeof(Word); }
   std::uint64_t piece_bytes() const { return operation_bytes() / scenario_.pieces; }
-  bool striped(const Round& round) const { return round.bytes >= scenario_.striped_words * sizeof(Word); }
+  bool striped(const Round& round) const { return round.carried >= scenario_.striped_words * sizeof(Word); }
+  std::uint64_t slice_bytes() const { return protocol::slice_of(piece_bytes(), scenario_.ranks); }
 
   QueuePair& queue(std::uint32_t from, std::uint32_t to, std::uint32_t rail) {
     return ranks_[from].queues[to * scenario_.rails + rail];
