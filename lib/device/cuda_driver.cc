@@ -187,13 +187,14 @@ Status driver_status(int error, std::string_view what) {
                     error);
 }
 
-// cudaStreamGetDevice would do, but drivers before 12.8 have not what it calls.
-Result<int> device_of_stream(const void* stream) {
-  RCN_TRY(driver().status());
+// cudaStreamGetDevice would do, but drivers before 12.8 have not what it calls. Every call comes here: no
+// text is made unless something is wrong.
+Result<int> device_of_stream(const void* stream, const DeviceContext& usual) {
   CUcontext context = nullptr;
   auto* const handle = static_cast<CUstream>(const_cast<void*>(stream));
-  RCN_TRY(driver_status(driver().value().get_stream_context(handle, &context),
-                        fmt::format("cuStreamGetCtx of stream {}", stream)));
+  const int error = driver().value().get_stream_context(handle, &context);
+  if (error != 0) return driver_status(error, fmt::format("cuStreamGetCtx of stream {}", stream));
+  if (context == usual.context) return usual.device;
   const ContextScope scope(context_stack(), {context, -1});  // of no device: this very context
   RCN_TRY(driver_status(scope.error(), "cuCtxPushCurrent"));
   int device = 0;

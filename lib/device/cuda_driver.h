@@ -24,7 +24,7 @@ ContextStack& context_stack();
 // Success, or "TEXT: CUDA_ERROR_NAME".
 Status driver_status(int error, std::string_view what);
 
-// The device of a stream that somebody has created.
-Result<int> device_of_stream(const void* stream);
+// The device of a stream that somebody has created, most likely in the context `usual`.
+Result<int> device_of_stream(const void* stream, const DeviceContext& usual);
 
 }  // namespace rocenante

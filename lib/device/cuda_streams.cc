@@ -76,8 +76,8 @@ void CUDART_CB let_go(void* kept) {
 
 Status CudaDevice::check_stream(const void* stream) const {
   if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return {};
-  RCN_ASSIGN(const int device, device_of_stream(stream));
   RCN_ASSIGN(const DeviceContext own, primary_context(gpu_.ordinal));
+  RCN_ASSIGN(const int device, device_of_stream(stream, own));
   if (device == own.device) return {};
   return make_error(Code::kInvalidArgument,
                     "stream {} is one of CUDA device {}: expected one of device {}, the communicator's",
