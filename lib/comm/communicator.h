@@ -210,6 +210,7 @@ class Communicator final : private ControlListener {
   void on_beat() override;
   void note_absence(std::uint32_t rank, std::string text);
   std::string why_lost(std::uint32_t peer);
+  bool misses(std::uint32_t peer, std::uint64_t epoch, std::uint32_t missing);
   bool is_silent(std::uint32_t peer) const;  // for as long as makes suspect
   void wake_own_thread();
   // Makes what the device has found wrong the communicator's error. Any thread.
@@ -265,6 +266,12 @@ class Communicator final : private ControlListener {
   std::vector<pollfd> polls_;  // its argument
   // Per peer: since when one of connection and control star, but not both, says that it is no more; or 0.
   std::vector<std::uint64_t> first_doubt_ns_;
+  // A lost peer that an operation still waited for, and at how many looks in a row.
+  struct {
+    std::uint64_t epoch = 0;
+    std::uint32_t peer = 0;
+    std::uint32_t looks = 0;
+  } missed_;
   Counters counters_;
   // Numbers of custom operators start here, elsewhere in each communicator, so that one of another is told.
   const std::uint32_t first_operator_;

@@ -16,6 +16,9 @@ namespace {
 constexpr std::uint64_t kDriverGraceNs = 200'000'000;
 // How long one sign that a peer is gone waits for the other.
 constexpr std::uint64_t kDoubtNs = 1'000'000'000;
+// Looks at a lost peer whose first line has come. One step of the operation lies between two; a line that a
+// completion brings needs the transport's turn before that.
+constexpr std::uint32_t kLooksAtMissed = 3;
 // Between looks at what another thread will change.
 constexpr std::uint64_t kNapNs = 1'000'000;
 
@@ -85,6 +88,17 @@ std::string Communicator::why_lost(std::uint32_t peer) {
   return is_absent ? fmt::format("rank {} {}", peer, absences_[peer].text) : connection.text();
 }
 
+// Whether a signal of a lost peer is missing. Its first line says so at once. Of a payload that comes over
+// several rails each brings a line, and how many there are the operation knows, which waits for one peer
+// after the other: it has stepped since its peer was found lost, and what it waits for even then does not
+// come.
+bool Communicator::misses(std::uint32_t peer, std::uint64_t epoch, std::uint32_t missing) {
+  if (last_signal(peer) < epoch) return true;
+  if (peer != missing) return false;
+  if (missed_.peer != peer || missed_.epoch != epoch) missed_ = {epoch, peer, 0};
+  return ++missed_.looks >= kLooksAtMissed;
+}
+
 void Communicator::look_after(Operation& operation, std::uint64_t waited_ns) {
   if (net::cancelled()) [[unlikely]]
     return abort_by_user();
@@ -105,7 +119,7 @@ void Communicator::look_after(Operation& operation, std::uint64_t waited_ns) {
     for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
       if (peer == rank_) continue;
       const std::string why = why_lost(peer);
-      if (why.empty() || last_signal(peer) >= epoch) continue;
+      if (why.empty() || !misses(peer, epoch, missing)) continue;
       abort({protocol::AbortReason::kPeerGone, peer, epoch},
             make_error(Code::kRemoteError, "{}: needed by {}", why, describe_wait(epoch, peer)));
       return;

@@ -97,6 +97,7 @@ struct StreamCalls::State {
   DeviceMemory local;
   DeviceMemory shared;
   std::unique_ptr<StreamEvent> event;
+  GroupShare groups;
   DeviceLane* lane = nullptr;            // the device's address
   DeviceWords* words = nullptr;          // the host's
   std::uint32_t* peer_states = nullptr;  // the host's
@@ -170,6 +171,11 @@ Result<std::unique_ptr<StreamCalls>> StreamCalls::create(const StreamSetup& setu
   RCN_ASSIGN(state->local, device.allocate_local(local.bytes));
   RCN_ASSIGN(state->shared, device.allocate_shared(shared.bytes));
   RCN_ASSIGN(state->event, device.make_event());
+  // Without peers one group, which waits for nobody: nothing would hold several back from running rounds
+  // apart.
+  if (ranks != 1) {
+    RCN_ASSIGN(state->groups, device.group_budget().take());
+  }
   state->lane = at<DeviceLane>(state->local.device, 0);
   state->words = at<DeviceWords>(state->shared.host, 0);
   state->peer_states = at<std::uint32_t>(state->shared.host, shared.peer_states);
@@ -216,8 +222,7 @@ DoorbellRing* StreamCalls::ring() const {
 
 Status StreamCalls::enqueue(CallLaunch call, void* stream, bool* changed) {
   call.lane = state_->lane;
-  // Without peers nothing would hold groups back from running rounds apart.
-  call.groups = call.ranks == 1 ? 1 : device_.most_groups();
+  call.groups = state_->groups.groups();
   *changed = false;
   RCN_ASSIGN(const StreamCapture capture, device_.capture_of(stream));
   *changed = true;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/device/cuda_call.h"
 
+#include "lib/device/cuda_driver.h"
+
 namespace rocenante {
 
 Status cuda_error(cudaError_t error, std::string_view what) {
@@ -9,13 +11,13 @@ Status cuda_error(cudaError_t error, std::string_view what) {
                     cudaGetErrorString(error));
 }
 
-DeviceScope::DeviceScope(int ordinal) : ordinal_(ordinal) {
-  error_ = cudaGetDevice(&before_);
-  if (error_ == cudaSuccess && before_ != ordinal) error_ = cudaSetDevice(ordinal);
+DeviceScope::DeviceScope(int ordinal) : wanted_(primary_context(ordinal)) {
+  if (wanted_.ok()) scope_.emplace(context_stack(), wanted_.value());
 }
 
-DeviceScope::~DeviceScope() {
-  if (before_ >= 0 && before_ != ordinal_) (void)cudaSetDevice(before_);
+Status DeviceScope::status() const {
+  if (!wanted_.ok()) return wanted_.status();
+  return driver_status(scope_->error(), "making a CUDA device current");
 }
 
 }  // namespace rocenante

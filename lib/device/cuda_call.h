@@ -5,9 +5,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <optional>
 #include <utility>
 
 #include "lib/base/status.h"
+#include "lib/device/context_scope.h"
 
 namespace rocenante {
 
@@ -31,20 +33,18 @@ inline constexpr auto* kStreamUpdateCaptureDependencies = &cudaStreamUpdateCaptu
 inline constexpr auto* kGraphAddDependencies = &cudaGraphAddDependencies_v2;
 #endif
 
-// Makes a device the calling thread's current one; puts back what was.
+// Makes a device the calling thread's current one; puts back what was, be it none.
 class DeviceScope {
  public:
   explicit DeviceScope(int ordinal);
-  ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
 
-  Status status() const { return cuda_status(error_, "cudaSetDevice({})", ordinal_); }
+  Status status() const;
 
  private:
-  const int ordinal_;
-  int before_ = -1;
-  cudaError_t error_ = cudaSuccess;
+  const Result<DeviceContext> wanted_;
+  std::optional<ContextScope> scope_;
 };
 
 // Allows calls that a capture of this thread would otherwise forbid or be invalidated by: those of set-up,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/device/cuda_device.h"
 
+#include <dlfcn.h>
+
 #include <map>
 #include <mutex>
 
@@ -8,6 +10,7 @@
 #include "lib/device/cuda_call.h"
 #include "lib/device/cuda_driver.h"
 #include "lib/device/cuda_stream_device.h"
+#include "lib/device/keep_loaded.h"
 #include "lib/device/memfd.h"
 #include "reduce_kernels/cuda/launch.h"
 
@@ -67,6 +70,12 @@ std::string describe_cuda() {
 Result<std::unique_ptr<CudaDevice>> CudaDevice::create(int ordinal) {
   RCN_ASSIGN(GpuFacts gpu, gpu_facts(ordinal));
   RCN_ASSIGN(const HostAccess access, choose_host_access(gpu));
+  // Graphs call back into this library when they go, and nobody knows whose they are by then.
+  if (!keep_loaded()) {
+    const char* const why = ::dlerror();
+    return make_error(Code::kSystemError, "this library cannot be kept loaded: {}",
+                      why != nullptr ? why : "the loader does not know it");
+  }
   const SetUpScope scope(ordinal);
   RCN_TRY(scope.status());
   RCN_TRY(reduce::load_kernels());

@@ -5,6 +5,9 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <atomic>
+#include <mutex>
+
 #include "lib/device/cuda_call.h"
 #include "lib/device/cuda_device.h"
 
@@ -19,20 +22,95 @@ Result<void*> driver_library() {
   return make_error(Code::kSystemError, "no NVIDIA driver: {}", why != nullptr ? why : "libcuda.so.1");
 }
 
+// Functions that this library calls itself, by the names under which the driver exports them: cuda.h makes
+// some of the plain ones macros.
+// clang-format off
+#define ROCENANTE_DRIVER_FUNCTIONS(X)          \
+  X(get_error_name, cuGetErrorName)            \
+  X(get_device, cuDeviceGet)                   \
+  X(get_attribute, cuDeviceGetAttribute)       \
+  X(retain_primary, cuDevicePrimaryCtxRetain)  \
+  X(get_current, cuCtxGetCurrent)              \
+  X(push, cuCtxPushCurrent)                    \
+  X(pop, cuCtxPopCurrent)                      \
+  X(get_context_device, cuCtxGetDevice)        \
+  X(get_stream_context, cuStreamGetCtx)
+// clang-format on
+#define ROCENANTE_NAME_OF(function) #function
+
+struct Driver {
+#define ROCENANTE_X(member, function) decltype(&function) member = nullptr;
+  ROCENANTE_DRIVER_FUNCTIONS(ROCENANTE_X)
+#undef ROCENANTE_X
+};
+
+// Those that the runtime calls for us and the first drivers of a major version have not.
+constexpr const char* kOfRuntime[] = {"cuLibraryLoadData",
+                                      "cuLibraryGetKernel",
+                                      "cuKernelGetAttribute",
+                                      "cuStreamGetCaptureInfo_v3",
+                                      "cuStreamUpdateCaptureDependencies_v2",
+                                      "cuGraphAddDependencies_v2"};
+
+Result<Driver> load_driver() {
+  RCN_ASSIGN(void* const library, driver_library());
+  Driver driver;
+  const char* missing = nullptr;
+#define ROCENANTE_X(member, function)                                                           \
+  driver.member =                                                                               \
+      reinterpret_cast<decltype(driver.member)>(::dlsym(library, ROCENANTE_NAME_OF(function))); \
+  if (driver.member == nullptr && missing == nullptr) missing = ROCENANTE_NAME_OF(function);
+  ROCENANTE_DRIVER_FUNCTIONS(ROCENANTE_X)
+#undef ROCENANTE_X
+  for (const char* const name : kOfRuntime) {
+    if (missing == nullptr && ::dlsym(library, name) == nullptr) missing = name;
+  }
+  if (missing == nullptr) return driver;
+  int version = 0;
+  (void)cudaDriverGetVersion(&version);
+  return make_error(Code::kUnhandledCudaError,
+                    "the NVIDIA driver, which has CUDA {}.{}, lacks {}: install a later one",
+                    version / 1000, version % 1000 / 10, missing);
+}
+
+// Looked up once: a process keeps the driver that it has found.
+const Result<Driver>& driver() {
+  static const auto& made = *new Result<Driver>(load_driver());
+  return made;
+}
+
 // Of attributes that the runtime does not name, from the driver; 0 where the driver does not know it.
 int driver_attribute(CUdevice_attribute attribute, int ordinal) {
-  const Result<void*> library = driver_library();
-  if (!library.ok()) return 0;
-  auto* const get_device =
-      reinterpret_cast<decltype(&cuDeviceGet)>(::dlsym(library.value(), "cuDeviceGet"));
-  auto* const get_attribute =
-      reinterpret_cast<decltype(&cuDeviceGetAttribute)>(::dlsym(library.value(), "cuDeviceGetAttribute"));
+  if (!driver().ok()) return 0;
+  const Driver& functions = driver().value();
   CUdevice device = 0;
   int value = 0;
-  if (get_device == nullptr || get_attribute == nullptr) return 0;
-  if (get_device(&device, ordinal) != CUDA_SUCCESS) return 0;
-  return get_attribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
+  if (functions.get_device(&device, ordinal) != CUDA_SUCCESS) return 0;
+  return functions.get_attribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
 }
+
+// Only where driver() is fine: nobody has a device else.
+class DriverStack final : public ContextStack {
+ public:
+  int current(void** context) override {
+    return driver().value().get_current(reinterpret_cast<CUcontext*>(context));
+  }
+  int device(int* device) override { return driver().value().get_context_device(device); }
+  int push(void* context) override { return driver().value().push(static_cast<CUcontext>(context)); }
+  int pop() override {
+    CUcontext popped = nullptr;
+    return driver().value().pop(&popped);
+  }
+};
+
+// Contexts that are held, by ordinal. Written once each, and read without a lock by every call.
+constexpr int kMostDevices = 128;
+struct Held {
+  std::atomic<void*> context{nullptr};
+  int device = 0;  // before the context
+};
+Held held[kMostDevices];
+std::mutex held_mutex;
 
 Status check_driver_version() {
   int driver = 0, runtime = 0;
@@ -68,10 +146,60 @@ class Attributes {
 Result<int> gpu_count() {
   if (Result<void*> library = driver_library(); !library.ok()) return library.status();
   RCN_TRY(check_driver_version());
+  RCN_TRY(driver().status());
   int count = 0;
   RCN_TRY(cuda_status(cudaGetDeviceCount(&count), "the NVIDIA driver offers no CUDA device"));
   if (count == 0) return Status(Code::kUnhandledCudaError, "the NVIDIA driver offers no CUDA device");
   return count;
+}
+
+Result<DeviceContext> primary_context(int ordinal) {
+  if (ordinal < 0 || ordinal >= kMostDevices) {
+    return make_error(Code::kInvalidArgument, "CUDA device {}: must be 0 to {}", ordinal, kMostDevices - 1);
+  }
+  Held& mine = held[ordinal];
+  void* context = mine.context.load(std::memory_order_acquire);
+  if (context != nullptr) return DeviceContext{context, mine.device};
+  RCN_TRY(driver().status());
+  const Driver& functions = driver().value();
+  const std::lock_guard lock(held_mutex);
+  context = mine.context.load(std::memory_order_relaxed);
+  if (context != nullptr) return DeviceContext{context, mine.device};
+  RCN_TRY(
+      driver_status(functions.get_device(&mine.device, ordinal), fmt::format("cuDeviceGet({})", ordinal)));
+  CUcontext primary = nullptr;
+  RCN_TRY(driver_status(functions.retain_primary(&primary, mine.device),
+                        fmt::format("cuDevicePrimaryCtxRetain of device {}", ordinal)));
+  mine.context.store(primary, std::memory_order_release);
+  return DeviceContext{primary, mine.device};
+}
+
+ContextStack& context_stack() {
+  static auto& stack = *new DriverStack;
+  return stack;
+}
+
+Status driver_status(int error, std::string_view what) {
+  if (error == CUDA_SUCCESS) return {};
+  const char* name = nullptr;
+  if (driver().ok()) (void)driver().value().get_error_name(static_cast<CUresult>(error), &name);
+  return make_error(Code::kUnhandledCudaError, "{}: {} ({})", what, name != nullptr ? name : "driver error",
+                    error);
+}
+
+// cudaStreamGetDevice would do, but drivers before 12.8 have not what it calls. Every call comes here: no
+// text is made unless something is wrong.
+Result<int> device_of_stream(const void* stream, const DeviceContext& usual) {
+  CUcontext context = nullptr;
+  auto* const handle = static_cast<CUstream>(const_cast<void*>(stream));
+  const int error = driver().value().get_stream_context(handle, &context);
+  if (error != 0) return driver_status(error, fmt::format("cuStreamGetCtx of stream {}", stream));
+  if (context == usual.context) return usual.device;
+  const ContextScope scope(context_stack(), {context, -1});  // of no device: this very context
+  RCN_TRY(driver_status(scope.error(), "cuCtxPushCurrent"));
+  int device = 0;
+  RCN_TRY(driver_status(context_stack().device(&device), "cuCtxGetDevice"));
+  return device;
 }
 
 Status cuda_available() {

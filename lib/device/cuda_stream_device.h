@@ -45,10 +45,10 @@ class CudaDevice final : public StreamDevice {
   Result<GraphNode*> record_in_graph(void* stream, StreamEvent& event, GraphNode* last,
                                      GraphNode* record) override;
   Status keep(void* stream, std::shared_ptr<void> reference) override;
-  std::uint32_t most_groups() const override { return most_groups_on(gpu_); }
 
  private:
-  CudaDevice(GpuFacts gpu, HostAccess access) : gpu_(std::move(gpu)), access_(access) {}
+  CudaDevice(GpuFacts gpu, HostAccess access)
+      : StreamDevice(group_limits_on(gpu)), gpu_(std::move(gpu)), access_(access) {}
 
   // Registers memory that `keeper` keeps, notes the device's address of it, and lends it.
   Result<std::shared_ptr<void>> enrol(const Mapping& memory, PeerAccess access,

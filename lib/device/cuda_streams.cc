@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "lib/device/cuda_call.h"
+#include "lib/device/cuda_driver.h"
 #include "lib/device/cuda_stream_device.h"
 #include "reduce_kernels/cuda/launch.h"
 
@@ -75,13 +76,12 @@ void CUDART_CB let_go(void* kept) {
 
 Status CudaDevice::check_stream(const void* stream) const {
   if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return {};
-  int ordinal = gpu_.ordinal;
-  auto* const handle = static_cast<cudaStream_t>(const_cast<void*>(stream));
-  RCN_TRY(cuda_status(cudaStreamGetDevice(handle, &ordinal), "cudaStreamGetDevice of stream {}", stream));
-  if (ordinal == gpu_.ordinal) return {};
+  RCN_ASSIGN(const DeviceContext own, primary_context(gpu_.ordinal));
+  RCN_ASSIGN(const int device, device_of_stream(stream, own));
+  if (device == own.device) return {};
   return make_error(Code::kInvalidArgument,
                     "stream {} is one of CUDA device {}: expected one of device {}, the communicator's",
-                    stream, ordinal, gpu_.ordinal);
+                    stream, device, gpu_.ordinal);
 }
 
 Result<StreamCapture> CudaDevice::capture_of(void* stream) {

@@ -31,8 +31,12 @@ Result<HostAccess> choose_host_access(const GpuFacts& gpu) {
                     gpu.pageable_memory_access);
 }
 
-std::uint32_t most_groups_on(const GpuFacts& gpu) {
-  return std::bit_floor(std::clamp(gpu.multiprocessors / kMultiprocessorsPerGroup, 1U, kMostGroups));
+// Every kernel of ours fits a multiprocessor twice (ROCENANTE_KERNEL), so one group for each is resident
+// with room to spare. As long as it is one for two of them, half of the GPU is left even to kernels that
+// need a multiprocessor for themselves.
+GroupLimits group_limits_on(const GpuFacts& gpu) {
+  return {std::bit_floor(std::clamp(gpu.multiprocessors / kMultiprocessorsPerGroup, 1U, kMostGroups)),
+          std::max(gpu.multiprocessors / 2, 1U), std::max(gpu.multiprocessors, 1U)};
 }
 
 std::string describe_choice(const GpuFacts& gpu, HostAccess access) {

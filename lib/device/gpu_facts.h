@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lib/base/status.h"
+#include "lib/device/group_budget.h"
 
 namespace rocenante {
 
@@ -45,9 +46,8 @@ inline bool user_memory_on_host(const GpuFacts& gpu) {
   return gpu.integrated;
 }
 
-// Groups of one launch, a power of two: few enough to be resident together beside an engine's own kernels
-// and those of other communicators.
-std::uint32_t most_groups_on(const GpuFacts& gpu);
+// Groups of launches that are surely resident together beside an engine's own kernels.
+GroupLimits group_limits_on(const GpuFacts& gpu);
 
 // One line: the GPU, where regions are and why, and what is not used.
 std::string describe_choice(const GpuFacts& gpu, HostAccess access);

@@ -15,6 +15,7 @@
 
 #include "lib/base/status.h"
 #include "lib/device/device.h"
+#include "lib/device/group_budget.h"
 #include "reduce_kernels/call_launch.h"
 
 namespace rocenante {
@@ -104,8 +105,14 @@ class StreamDevice : public Device {
   // is then let go of on any thread, where no call of this device is allowed.
   virtual Status keep(void* stream, std::shared_ptr<void> reference) = 0;
 
-  // The most groups of one launch that are surely resident together beside other work.
-  virtual std::uint32_t most_groups() const = 0;
+  // Of the groups of launches that wait; outlives the device where a graph has a share of it.
+  GroupBudget& group_budget() const { return *groups_; }
+
+ protected:
+  explicit StreamDevice(const GroupLimits& limits) : groups_(std::make_shared<GroupBudget>(limits)) {}
+
+ private:
+  const std::shared_ptr<GroupBudget> groups_;
 };
 
 }  // namespace rocenante

@@ -77,9 +77,11 @@ if [[ -z $build ]]; then
   build=$root/build/gpu-sm_90
   if ! usable "$build"; then
     build=$root/build/gpu-native
-    echo "run.sh: building for this machine's GPU in $build"
+    architectures=$("$root/tests/gpu/architectures.sh")
+    echo "run.sh: building in $build for this machine's GPU, compute capability ${architectures:-unknown: for all}"
+    # Set at each run: what was configured before may be for another GPU.
     cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DROCENANTE_CUDA=ON \
-      -DROCENANTE_LANE=gpu
+      -DROCENANTE_LANE=gpu ${architectures:+-DROCENANTE_CUDA_ARCHITECTURES="$architectures"}
     cmake --build "$build" --target "${programs[@]}" rocenante_nccl
   fi
 fi

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // All-reduce on streams, captures and graphs of the simulated device.
+#include <array>
 #include <thread>
 
 #include "tests/stream/stream_world.h"
@@ -9,6 +10,9 @@
 namespace {
 
 using namespace rocenante::test;
+using rocenante::Code;
+using rocenante::GroupShare;
+using rocenante::Status;
 
 // A call of ours between two kernels of the user's, one that makes the input and one that looks at the
 // output. In a graph each run is another operation.
@@ -300,6 +304,79 @@ TEST_CASE("What a call on a device may not be given is refused, naming it") {
                "only all_reduce"));
     STREAM_TRY(answer(data.data(), data.data(), nullptr));
     return failure(device.synchronise(nullptr));
+  });
+  REQUIRE(error == "");
+}
+
+namespace {
+
+// How many groups a large call of the communicator has; 0 if it went wrong.
+std::uint32_t groups_of(StreamRank& self, rcnComm_t comm, void* stream) {
+  const Numbers data(self.device(), 1000);
+  if (rcnAllReduce(data.data(), data.data(), 1000, rcnUint32, rcnSum, comm, stream) != rcnSuccess) return 0;
+  return self.device().synchronise(stream).ok() ? self.device().last_groups() : 0;
+}
+
+}  // namespace
+
+TEST_CASE("The communicators of a device share its groups, and one too many is refused by every rank") {
+  SimShape shape;
+  shape.groups = 4;
+  shape.roomy_groups = 8;
+  shape.resident_groups = 10;
+  std::array<rcnUniqueId, 2> ids;
+  for (rcnUniqueId& id : ids) REQUIRE(rcnGetUniqueId(&id) == rcnSuccess);
+  const std::string error = run_streams({2, 4, shape, ""}, [&](StreamRank& self) {
+    SimDevice& device = self.device();
+    void* const stream = device.make_stream();
+    for (std::size_t i = 0; i < 4; ++i) {
+      constexpr std::array kShares{4u, 2u, 1u, 1u};
+      const std::uint32_t groups = groups_of(self, self.comm(i), stream);
+      if (groups != kShares[i]) return fmt::format("communicator {} has {} groups", i, groups);
+    }
+    // Rank 1's device has none left: both ranks say so, and what there was goes on.
+    std::vector<GroupShare> others;
+    while (self.rank() == 1 && device.group_budget().taken() < shape.resident_groups)
+      others.push_back(device.group_budget().take().take());
+    rcnConfig_t config = RCN_CONFIG_INITIALIZER;
+    config.options = "ROCENANTE_SOCKET_IFNAME==lo;ROCENANTE_DEVICE=sim";
+    rcnComm_t another = nullptr;
+    const std::string refused =
+        failure(rcnCommInitRankConfig(&another, 2, ids[0], self.rank(), &config), "init");
+    for (const char* part : {"all 10 groups", self.rank() == 0 ? "rank 1" : "by 6 communicators"}) {
+      if (refused.find(part) == std::string::npos) return "'" + refused + "' lacks '" + part + "'";
+    }
+    others.clear();
+    if (device.group_budget().taken() != 8) return std::string("the refused one has kept its groups");
+    if (groups_of(self, self.comm(0), stream) != 4) return std::string("the first has lost groups");
+    // A graph keeps the share of its communicator.
+    const Numbers data(device, 100);
+    STREAM_TRY(failure(device.begin_capture(stream)));
+    STREAM_CALL(rcnAllReduce(data.data(), data.data(), 100, rcnUint32, rcnSum, self.comm(0), stream));
+    auto graph = device.end_capture(stream);
+    STREAM_TRY(failure(graph.status()));
+    STREAM_CALL(rcnCommDestroy(self.release(0)));
+    STREAM_CALL(rcnCommDestroy(self.release(1)));
+    if (device.group_budget().taken() != 6)
+      return std::string("a graph's share went, or a destroyed one's stayed");
+    graph = Status(Code::kInternalError, "gone");
+    while (device.group_budget().taken() != 2) std::this_thread::yield();  // on another thread
+    STREAM_CALL(rcnCommInitRankConfig(&another, 2, ids[1], self.rank(), &config));
+    const std::uint32_t groups = groups_of(self, another, stream);
+    STREAM_CALL(rcnCommDestroy(another));
+    return groups == 2 ? std::string() : fmt::format("after others left there were {} groups", groups);
+  });
+  REQUIRE(error == "");
+}
+
+TEST_CASE("A rank alone waits for nobody and takes no groups") {
+  SimShape shape;
+  shape.groups = 4;
+  const std::string error = run_streams({1, 2, shape, ""}, [](StreamRank& self) {
+    void* const stream = self.device().make_stream();
+    if (self.device().group_budget().taken() != 0) return std::string("it has taken groups");
+    const std::uint32_t groups = groups_of(self, self.comm(1), stream);
+    return groups == 1 ? std::string() : fmt::format("it has {} groups", groups);
   });
   REQUIRE(error == "");
 }

@@ -45,7 +45,8 @@ GraphNode* handle_of(SimNode* node) {
 
 }  // namespace
 
-SimDevice::SimDevice(SimShape shape) : shape_(shape) {
+SimDevice::SimDevice(SimShape shape)
+    : StreamDevice({shape.groups, shape.roomy_groups, shape.resident_groups}), shape_(shape) {
   (void)kRegistered;
   streams_[nullptr] = std::make_shared<SimStream>(pool_);
 }
@@ -275,6 +276,7 @@ Result<GraphNode*> SimDevice::launch(void* stream, const CallLaunch& call) {
   node.work = [this, call] {
     ++launches_;
     last_lane_ = call.lane;
+    last_groups_ = call.groups;
     return run_launch(pool_, call, shape_.threads, shape_.bytes_per_group);
   };
   return handle_of(submit(*found, std::move(node)));

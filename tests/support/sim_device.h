@@ -26,6 +26,9 @@ struct SimShape {
   std::uint32_t threads = 2;  // of each group
   // Small, so that small calls take several groups; calls of one communicator take more or fewer.
   std::uint64_t bytes_per_group = 64;
+  // Of all communicators together (GroupLimits).
+  std::uint32_t roomy_groups = 1024;
+  std::uint32_t resident_groups = 1024;
 };
 
 // Which memory the device knows. Outlives the device, because what it handed out may.
@@ -93,7 +96,8 @@ class SimDevice final : public StreamDevice {
 
   // What tests ask.
   const SimShape& shape() const { return shape_; }
-  std::uint64_t launches() const { return launches_; }  // begun
+  std::uint64_t launches() const { return launches_; }        // begun
+  std::uint32_t last_groups() const { return last_groups_; }  // that the last of them might have
   // The last completed round of the lane that was launched on last; only while nothing runs.
   std::uint64_t epoch() const { return *last_lane_.load()->lane.epoch; }
   std::uint64_t allocations() const { return allocations_; }  // of memory, events and reach, ever
@@ -120,7 +124,6 @@ class SimDevice final : public StreamDevice {
   Result<GraphNode*> record_in_graph(void* stream, StreamEvent& event, GraphNode* last,
                                      GraphNode* record) override;
   Status keep(void* stream, std::shared_ptr<void> reference) override;
-  std::uint32_t most_groups() const override { return shape_.groups; }
 
  private:
   using StreamPtr = std::shared_ptr<SimStream>;
@@ -136,6 +139,7 @@ class SimDevice final : public StreamDevice {
   const SimShape shape_;
   const std::shared_ptr<SimMemory> memory_ = std::make_shared<SimMemory>();
   std::atomic<std::uint64_t> launches_{0};
+  std::atomic<std::uint32_t> last_groups_{0};
   std::atomic<const protocol::DeviceLane*> last_lane_{nullptr};
   std::atomic<std::uint64_t> allocations_{0};
   mutable std::atomic<std::uint64_t> default_stream_uses_{0};

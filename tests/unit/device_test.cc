@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a CUDA device decides and counts without a GPU.
+#include <array>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,8 +22,11 @@ using rocenante::Deferred;
 using rocenante::DeferredRelease;
 using rocenante::describe_choice;
 using rocenante::GpuFacts;
+using rocenante::group_limits_on;
+using rocenante::GroupBudget;
+using rocenante::GroupLimits;
+using rocenante::GroupShare;
 using rocenante::HostAccess;
-using rocenante::most_groups_on;
 
 class Noted final : public Deferred {
  public:
@@ -169,14 +173,58 @@ TEST_CASE("The line about a GPU says where regions are and why not elsewhere") {
   REQUIRE(contains(describe_choice(gpu, HostAccess::kPageable), "KERNEL_EXEC_TIMEOUT is 1"));
 }
 
-TEST_CASE("A launch has 1, 2, 4 or 8 groups") {
-  REQUIRE(most_groups_on(discrete()) == 8);
-  REQUIRE(most_groups_on(integrated()) == 8);
-  GpuFacts gpu = integrated();
-  gpu.multiprocessors = 20;
-  REQUIRE(most_groups_on(gpu) == 2);
-  gpu.multiprocessors = 2;
-  REQUIRE(most_groups_on(gpu) == 1);
+TEST_CASE("A launch has 1, 2, 4 or 8 groups, and all together no more than there are multiprocessors") {
+  const auto limits = [](std::uint32_t multiprocessors) {
+    GpuFacts gpu = integrated();
+    gpu.multiprocessors = multiprocessors;
+    const GroupLimits of = group_limits_on(gpu);
+    return std::array{of.most, of.roomy, of.resident};
+  };
+  REQUIRE(limits(132) == std::array{8u, 66u, 132u});
+  REQUIRE(limits(48) == std::array{8u, 24u, 48u});
+  REQUIRE(limits(20) == std::array{2u, 10u, 20u});
+  REQUIRE(limits(2) == std::array{1u, 1u, 2u});
+  REQUIRE(limits(1) == std::array{1u, 1u, 1u});
+}
+
+TEST_CASE("Communicators share a device's groups; what one gives back another may have") {
+  const auto budget = std::make_shared<GroupBudget>(GroupLimits{8, 24, 30});
+  std::vector<GroupShare> shares;
+  std::vector<std::uint32_t> groups;
+  for (auto share = budget->take(); share.ok(); share = budget->take()) {
+    shares.push_back(share.take());
+    groups.push_back(shares.back().groups());
+  }
+  REQUIRE(groups == std::vector<std::uint32_t>{8, 8, 4, 2, 1, 1, 1, 1, 1, 1, 1, 1});
+  REQUIRE(budget->taken() == 30);
+  const std::string refused = budget->take().status().text();
+  INFO(refused);
+  REQUIRE(contains(refused, "all 30 groups"));
+  REQUIRE(contains(refused, "12 communicators"));
+
+  shares.erase(shares.begin());
+  REQUIRE(budget->taken() == 22);
+  REQUIRE(budget->take().value().groups() == 1);
+  shares.erase(shares.begin());
+  REQUIRE(budget->taken() == 14);
+  GroupShare share = budget->take().take();
+  REQUIRE(share.groups() == 4);
+  share = GroupShare();  // of none
+  REQUIRE(share.groups() == 1);
+  shares.clear();
+  REQUIRE(budget->taken() == 0);
+}
+
+TEST_CASE("A share outlives the device that it is of") {
+  auto budget = std::make_shared<GroupBudget>(GroupLimits{2, 4, 4});
+  const std::weak_ptr<GroupBudget> watched = budget;
+  {
+    const GroupShare share = budget->take().take();
+    budget.reset();
+    REQUIRE(share.groups() == 2);
+    REQUIRE(!watched.expired());
+  }
+  REQUIRE(watched.expired());
 }
 
 TEST_CASE("A machine without a GPU says why CUDA cannot be used") {

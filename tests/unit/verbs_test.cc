@@ -285,6 +285,21 @@ TEST_CASE("a peer that has signalled its part may go", "[verbs]") {
   CHECK(contains(pair.put(2, 8, 1, 1).text(), "transport retry counter exceeded"));
 }
 
+TEST_CASE("a peer that has brought one of two shares may not", "[verbs]") {
+  Pair pair(ports_of("soft"), ports_of("soft"));
+  require_ok(pair.connect());
+  require_ok(pair.put(1, 4096, 1, 2));
+  require_ok(pair.settle());
+  auto* const line = reinterpret_cast<protocol::SignalLine*>(pair.ends[0].inbox->address() +
+                                                             pair.ends[0].geometry.signal_offset(1, 1, 0));
+  line[GENERATE(0, 1)].epoch = 1;
+  pair.ends[1].transport.reset();
+  const net::Deadline deadline = net::Deadline::after_s(60);
+  Status status;
+  while (status.ok() && !deadline.passed()) status = pair.ends[0].transport->progress();
+  CHECK(contains(status.text(), "transport retry counter exceeded"));
+}
+
 TEST_CASE("a peer that falls silent while it is waited for is found out without a put", "[verbs]") {
   Pair pair(ports_of("soft"), ports_of("soft"));
   require_ok(pair.connect());
