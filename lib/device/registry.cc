@@ -29,7 +29,7 @@ void register_device(const char* name, OpenDevice open) {
   if (std::string_view(name) != "cuda") admit_choice(Key::kDevice, name);
 }
 
-Result<std::shared_ptr<Device>> open_device(std::string_view name) {
+Result<std::shared_ptr<Device>> open_device(std::string_view name, int number) {
   // Lives for ever, so nobody owns it.
   if (name == "auto" || name == "host") return std::shared_ptr<Device>(&host_device(), [](Device*) {});
   OpenDevice open = nullptr;
@@ -38,7 +38,7 @@ Result<std::shared_ptr<Device>> open_device(std::string_view name) {
     const auto at = kinds().by_name.find(name);
     if (at != kinds().by_name.end()) open = at->second;
   }
-  if (open != nullptr) return open();
+  if (open != nullptr) return open(number);
   return make_error(Code::kInvalidUsage, "ROCENANTE_DEVICE={}: there is no such device", name);
 }
 

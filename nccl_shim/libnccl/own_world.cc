@@ -14,13 +14,12 @@
 namespace rocenante::nccl {
 namespace {
 
-Status meet(const OwnInit& init, OwnComm& own, std::uint64_t driver) {
-  const net::ScopedCancel around(init.around == nullptr ? own.work.cancelled() : *init.around);
+Status meet(const OwnInit& init, OwnComm& own) {
   const net::ScopedCancel cancel(own.work.cancelled());
   void* core = nullptr;
   RCN_TRY(initialise(PendingInit{&core, init.id, static_cast<std::uint32_t>(own.rank),
-                                 static_cast<std::uint32_t>(own.ranks), own.config}));
-  if (const ExclusiveUse use(core); use) use->set_driver(driver);
+                                 static_cast<std::uint32_t>(own.ranks), own.config, own.device.opened}));
+  if (const ExclusiveUse use(core); use) use->set_driver(init.driver);
   set_alias(core, init.slot);
   own.core = core;
   init.slot->core.store(core, std::memory_order_release);
@@ -28,13 +27,13 @@ Status meet(const OwnInit& init, OwnComm& own, std::uint64_t driver) {
 }
 
 // The client has the handle already, and may abort it from another thread.
-Status initialise_own(const OwnInit& init, std::uint64_t driver) {
+Status initialise_own(const OwnInit& init) {
   RCN_ASSIGN(const OwnPin own, OwnPin::begin(init.slot));
   own->meeting.store(true, std::memory_order_seq_cst);
   Status status = own->work.cancelled().load(std::memory_order_seq_cst)
                       ? make_error(Code::kInvalidUsage, "comm {} was aborted while it was initialising",
                                    static_cast<const void*>(init.slot))
-                      : caught([&] { return meet(init, *own, driver); });
+                      : caught([&] { return meet(init, *own); });
   if (!status.ok()) own->error = status;
   own->phase.store(status.ok() ? OwnComm::kReady : OwnComm::kFailed, std::memory_order_release);
   own->meeting.store(false, std::memory_order_seq_cst);
@@ -43,8 +42,8 @@ Status initialise_own(const OwnInit& init, std::uint64_t driver) {
 
 Status start_in_background(const OwnInit& init) {
   RCN_ASSIGN(const OwnPin own, OwnPin::begin(init.slot));
-  RCN_TRY(own->work.start([init, driver = thread_number()] {
-    const Status initialised = initialise_own(init, driver);
+  RCN_TRY(own->work.start([init] {
+    const Status initialised = initialise_own(init);
     (void)initialised;  // whoever polls is told
   }));
   return make_error(Code::kInProgress, "comm {} is initialising", static_cast<const void*>(init.slot));
@@ -115,21 +114,18 @@ Result<bool> read_blocking(const void* config) {
   return head.blocking != 0;
 }
 
-Result<OwnInit> prepare_init(void** handle, int nranks, const rcnUniqueId& id, int rank, int device,
-                             bool blocking) {
+Result<OwnInit> prepare_init(void** handle, int nranks, const UniqueId& id, int rank, bool blocking,
+                             OwnDevice device, Config config) {
   RCN_TRY(require(handle, "comm"));
   RCN_TRY(check_rank(nranks, rank));
-  const UniqueId internal = to_internal(id);
-  if (auto decoded = decode_unique_id(internal); !decoded.ok()) return decoded.status();
-  RCN_ASSIGN(Config config, load_settings({}));
-  RCN_ASSIGN(OwnSlot* const slot,
-             reserve_slot(std::make_unique<OwnComm>(rank, nranks, device, blocking, std::move(config))));
-  return OwnInit{handle, slot, internal};
+  if (auto decoded = decode_unique_id(id); !decoded.ok()) return decoded.status();
+  RCN_ASSIGN(OwnSlot* const slot, reserve_slot(std::make_unique<OwnComm>(rank, nranks, std::move(device),
+                                                                         blocking, std::move(config))));
+  return OwnInit{handle, slot, id};
 }
 
 Status run_inits(const std::vector<OwnInit>& inits) {
   std::vector<Status> results(inits.size());
-  const std::uint64_t driver = thread_number();
   std::vector<std::size_t> here;
   for (std::size_t i = 0; i < inits.size(); ++i) {
     if (inits[i].in_background) {
@@ -141,10 +137,10 @@ Status run_inits(const std::vector<OwnInit>& inits) {
   }
   // After the others have been started. One alone waits for nobody else of this thread.
   if (here.size() == 1) {
-    results[here[0]] = initialise_own(inits[here[0]], driver);
+    results[here[0]] = initialise_own(inits[here[0]]);
   } else {
     std::vector<Status> done =
-        run_at_once(here.size(), [&](std::size_t i) { return initialise_own(inits[here[i]], driver); });
+        run_at_once(here.size(), [&](std::size_t i) { return initialise_own(inits[here[i]]); });
     for (std::size_t i = 0; i < here.size(); ++i) results[here[i]] = std::move(done[i]);
   }
   Status first;
@@ -173,10 +169,14 @@ Status start_rescue(OwnSlot* slot, std::function<Status()> work) {
   return start_from(*own, slot, failed ? OwnComm::kFailed : OwnComm::kReady, std::move(work));
 }
 
-Status init_rank(void** comm, int nranks, const rcnUniqueId& id, int rank, const void* config) {
+Status init_rank(void** comm, int nranks, const rcnUniqueId& id, int rank, const void* config, bool joins) {
   RCN_ASSIGN(const bool blocking, read_blocking(config));
-  RCN_ASSIGN(OwnInit init, prepare_init(comm, nranks, id, rank, -1, blocking));
+  RCN_ASSIGN(Config settings, load_settings({}));
+  OwnDevice device{-1, open_device(settings.text(Key::kDevice))};
+  RCN_ASSIGN(OwnInit init, prepare_init(comm, nranks, to_internal(id), rank, blocking, std::move(device),
+                                        std::move(settings)));
   init.in_background = !blocking;
+  init.joins = joins;
   tell(comm, init.slot);
   if (group_is_open()) {
     ThreadGroup::of_this_thread().inits.push_back(init);
@@ -195,12 +195,16 @@ Status init_all(void** comms, int count, const int* devices) {
     }
   }
   RCN_ASSIGN(const Config config, load_settings({}));
+  std::vector<OwnDevice> opened;
+  for (int i = 0; i < count; ++i) {
+    const int number = devices == nullptr ? i : devices[i];
+    opened.push_back({number, open_device(config.text(Key::kDevice), number)});
+    RCN_TRY(opened.back().opened.status());
+  }
   RCN_ASSIGN(const UniqueId made, create_unique_id(config));
-  rcnUniqueId id;
-  to_public(made, &id);
   std::vector<OwnInit> inits;
   for (int i = 0; i < count; ++i) {
-    auto init = prepare_init(&comms[i], count, id, i, devices == nullptr ? i : devices[i], true);
+    auto init = prepare_init(&comms[i], count, made, i, true, opened[static_cast<std::size_t>(i)], config);
     if (!init.ok()) {
       for (const OwnInit& other : inits) {
         tell(other.handle, nullptr);

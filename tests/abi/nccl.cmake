@@ -23,6 +23,7 @@ if(CMAKE_CROSSCOMPILING)
 endif()
 rocenante_nccl_test(nccl_misuse_test ${misuse})
 rocenante_nccl_test(nccl_children_test CONCURRENT ENVIRONMENT ROCENANTE_FALLBACK=off)
+rocenante_nccl_test(nccl_families_test CONCURRENT ENVIRONMENT ROCENANTE_FALLBACK=off)
 rocenante_nccl_test(nccl_nonblocking_test CONCURRENT ENVIRONMENT ROCENANTE_FALLBACK=off)
 
 # The objects of the library in one program with the simulated device, which can be added to the devices there.

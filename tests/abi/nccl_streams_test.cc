@@ -54,7 +54,77 @@ std::string run_ranks(int ranks, Body body) {
 
 constexpr std::size_t kCounts[] = {1, 3, 28, 29, 1000, 70000};
 
+// An all-reduce of both ranks of a world that this thread holds, each with a buffer and a stream of its
+// device.
+std::string reduce_on(void* const (&comms)[2], SimDevice& first, SimDevice& second) {
+  constexpr std::size_t kCount = 300;
+  SimDevice* const devices[2] = {&first, &second};
+  std::vector<std::unique_ptr<Numbers>> numbers;
+  void* streams[2] = {};
+  RCN_CALL(ncclGroupStart());
+  for (int rank = 0; rank < 2; ++rank) {
+    numbers.push_back(std::make_unique<Numbers>(*devices[rank], kCount));
+    fill(numbers.back()->data(), kCount, 1, rank);
+    streams[rank] = devices[rank]->make_stream();
+    std::uint32_t* const data = numbers.back()->data();
+    RCN_CALL(ncclAllReduce(data, data, kCount, rcnUint32, rcnSum, comms[rank], streams[rank]));
+  }
+  RCN_CALL(ncclGroupEnd());
+  for (int rank = 0; rank < 2; ++rank) {
+    STREAM_TRY(failure(devices[rank]->synchronise(streams[rank])));
+    STREAM_TRY(judge(numbers[static_cast<std::size_t>(rank)]->data(), kCount, 1, 2));
+  }
+  return "";
+}
+
 }  // namespace
+
+TEST_CASE("a communicator's device is the caller's current one when it asks, whoever sets it up") {
+  const auto first = std::make_shared<SimDevice>();
+  const auto second = std::make_shared<SimDevice>();
+  for (const bool blocking : {true, false}) {
+    nccl::ConfigHead config{sizeof config, nccl::kConfigMagic, 22800, blocking ? 1 : 0};
+    rcnUniqueId id;
+    REQUIRE(ncclGetUniqueId(&id) == rcnSuccess);
+    void* comms[2] = {};
+    REQUIRE(ncclGroupStart() == rcnSuccess);
+    SimDevice::make_current(first);
+    REQUIRE(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config) == rcnSuccess);
+    SimDevice::make_current(second);
+    REQUIRE(ncclCommInitRankConfig(&comms[1], 2, id, 1, &config) == rcnSuccess);
+    SimDevice::make_current(nullptr);
+    const rcnResult_t made = ncclGroupEnd();
+    for (void* comm : comms) REQUIRE(done(made, comm, "ncclGroupEnd") == "");
+    CHECK(reduce_on(comms, *first, *second) == "");
+    // What is made out of them is on the same devices.
+    void* rest[2] = {};
+    REQUIRE(ncclGroupStart() == rcnSuccess);
+    for (int rank = 0; rank < 2; ++rank)
+      REQUIRE(ncclCommShrink(comms[rank], nullptr, 0, &rest[rank], nullptr, 0) == rcnSuccess);
+    const rcnResult_t shrunk = ncclGroupEnd();
+    for (void* comm : comms) REQUIRE(done(shrunk, comm, "ncclGroupEnd") == "");
+    CHECK(reduce_on(rest, *first, *second) == "");
+    for (void* comm : {rest[0], rest[1], comms[0], comms[1]}) CHECK(ncclCommDestroy(comm) == rcnSuccess);
+  }
+}
+
+TEST_CASE("communicators made all at once are on the devices that the list names") {
+  const auto first = std::make_shared<SimDevice>();
+  const auto second = std::make_shared<SimDevice>();
+  SimDevice::number({first, second});
+  const int devices[2] = {1, 0};
+  void* comms[2] = {};
+  REQUIRE(check(ncclCommInitAll(comms, 2, devices), "ncclCommInitAll") == "");
+  CHECK(reduce_on(comms, *second, *first) == "");
+  for (void* comm : comms) CHECK(ncclCommDestroy(comm) == rcnSuccess);
+  REQUIRE(check(ncclCommInitAll(comms, 2, nullptr), "ncclCommInitAll") == "");
+  CHECK(reduce_on(comms, *first, *second) == "");
+  for (void* comm : comms) CHECK(ncclCommDestroy(comm) == rcnSuccess);
+  const int missing[2] = {0, 2};
+  CHECK(ncclCommInitAll(comms, 2, missing) == rcnInvalidUsage);
+  CHECK(std::string(ncclGetLastError(nullptr)).find("no simulated device 2") != std::string::npos);
+  SimDevice::number({});
+}
 
 TEST_CASE("ncclAllReduce takes a device's buffers and a stream, and returns before the peers have called") {
   std::atomic<int> enqueued{0};
