@@ -91,6 +91,7 @@ Status make_one(const Child& child, OwnComm& own, StandIn& stand_in) {
   if (place.ranks == 0) return {};
   RCN_ASSIGN(OwnInit init, prepare_init(child.handle, place.ranks, place.id, place.rank, child.blocking,
                                         own.device, own.config));
+  init.is_child = true;
   init.driver = child.driver;
   return run_inits({init});
 }

@@ -146,10 +146,13 @@ Status run_inits(const std::vector<OwnInit>& inits) {
   Status first;
   for (std::size_t i = 0; i < inits.size(); ++i) {
     const bool goes_on = results[i].code() == Code::kInProgress;
+    if (results[i].ok() && inits[i].is_child && net::cancelled()) {
+      results[i] = make_error(Code::kInvalidUsage, "the communicator it is made out of was given up");
+    }
     if (results[i].ok()) {
       tell(inits[i].handle, inits[i].slot);
     } else if (!goes_on) {
-      tell(inits[i].handle, nullptr);
+      if (!inits[i].is_child) tell(inits[i].handle, nullptr);
       const Status closed = close_own(inits[i].slot, true);
       (void)closed;  // the first error is the one to tell
     }

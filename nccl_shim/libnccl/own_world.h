@@ -34,6 +34,9 @@ struct OwnInit {
   bool in_background = false;
   // Of a communicator that others grow into, which they do with the calls that make others out of theirs.
   bool joins = false;
+  // Of a child: its handle is null already, and its client may have given that up when it gives up the
+  // parent, or the process: it is written only to tell of success, and not then.
+  bool is_child = false;
   std::uint64_t driver = thread_number();  // whose it will be
 };
 // The client's thread opens the device before.

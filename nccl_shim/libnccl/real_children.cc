@@ -82,6 +82,8 @@ Status follow(SideEntry& parent, const RealChild& child) {
     (void)decide(*side);
     set_driver(*side, child.driver);
   }
+  // The client may have given up its handle with the parent, or the process.
+  if (net::cancelled()) return {};
   add_child(*child.handle, std::move(side));
   return {};
 }
