@@ -54,6 +54,11 @@ void keep_first(Status* first, Status next) {
   if (better) *first = std::move(next);
 }
 
+Status flush(const OwnComm& own) {
+  RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(own.core));
+  return use->flush();
+}
+
 // From phase `before`; ready again if it succeeds.
 Status start_from(OwnComm& own, OwnSlot* slot, OwnComm::Phase before, std::function<Status()> work) {
   std::uint32_t phase = before;
@@ -224,16 +229,17 @@ Status init_all(void** comms, int count, const int* devices) {
   return status;
 }
 
-// Calls on host memory are done when they return, so there is nothing to flush. What is left is to part
-// from the others, which a blocking communicator does when it is destroyed: the header asks for nothing
-// sooner, and a thread with several ranks would wait for itself.
+// What was enqueued on streams ends first; calls on host memory were done when they returned. What is left
+// is to part from the others, which a blocking communicator does when it is destroyed: the header asks for
+// nothing sooner, and a thread with several ranks would wait for itself.
 Status run_finalize(OwnSlot* slot) {
   RCN_TRY(why_not_ready(slot));
   RCN_ASSIGN(const OwnPin own, OwnPin::begin(slot));
   own->finalized.store(true);
   slot->core.store(nullptr, std::memory_order_release);
-  if (own->blocking) return {};
+  if (own->blocking) return flush(*own);
   return start_work(slot, [&comm = *own]() -> Status {
+    RCN_TRY(flush(comm));
     RCN_TRY(close_communicator(comm.core, false));
     comm.left.store(true);
     return {};

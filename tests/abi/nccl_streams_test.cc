@@ -3,6 +3,7 @@
 // NCCL's calls with a device's pointers and streams, in our own world: each rank is a thread with a
 // simulated device. Run with ROCENANTE_FALLBACK=off and ROCENANTE_DEVICE=sim.
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -24,7 +25,7 @@ struct StreamedRank {
 
 // Runs `body` on a thread for each rank, and destroys the communicator; the texts that they returned.
 template <class Body>
-std::string run_ranks(int ranks, Body body) {
+std::string run_ranks(int ranks, Body body, bool blocking = true) {
   rcnUniqueId id;
   RCN_CALL(ncclGetUniqueId(&id));
   std::vector<std::string> results(static_cast<std::size_t>(ranks));
@@ -35,7 +36,8 @@ std::string run_ranks(int ranks, Body body) {
         const auto device = std::make_shared<SimDevice>();
         SimDevice::make_current(device);
         void* comm = nullptr;
-        RCN_CALL(ncclCommInitRank(&comm, ranks, id, rank));
+        nccl::ConfigHead config{sizeof config, nccl::kConfigMagic, 22800, blocking ? 1 : 0};
+        RCN_DONE(ncclCommInitRankConfig(&comm, ranks, id, rank, &config), comm);
         if (std::string text = body(StreamedRank{rank, ranks, comm, device}); !text.empty()) {
           (void)ncclCommAbort(comm);
           return text;
@@ -172,6 +174,60 @@ TEST_CASE("captured calls of NCCL run when their graph does") {
           }
           return "";
         }) == "");
+}
+
+// Rank 0's call comes behind a kernel of its client's, which ends when it has begun to finalize.
+TEST_CASE("finalizing flushes what was enqueued, blocking or not") {
+  for (const bool blocking : {true, false}) {
+    std::atomic<bool> finalizes{false};
+    CHECK(run_ranks(
+              2,
+              [&](const StreamedRank& self) -> std::string {
+                constexpr std::size_t kCount = 5000;
+                void* const stream = self.device->make_stream();
+                const Numbers numbers(*self.device, kCount);
+                fill(numbers.data(), kCount, 1, self.rank);
+                if (self.rank == 0) {
+                  STREAM_TRY(failure(self.device->run(stream, [&] {
+                    while (!finalizes) std::this_thread::yield();
+                  })));
+                }
+                std::uint32_t* const data = numbers.data();
+                RCN_CALL(ncclAllReduce(data, data, kCount, rcnUint32, rcnSum, self.comm, stream));
+                if (self.rank == 0) finalizes = true;
+                RCN_DONE(ncclCommFinalize(self.comm), self.comm);
+                // Nobody has waited for the stream.
+                return judge(data, kCount, 1, self.ranks);
+              },
+              blocking) == "");
+  }
+}
+
+// Rank 1 never comes; the call ends by its deadline.
+TEST_CASE("finalizing tells that what was enqueued has failed, blocking or not") {
+  ::setenv("ROCENANTE_FIRST_OP_TIMEOUT_S", "0.2", 1);
+  for (const bool blocking : {true, false}) {
+    std::atomic<bool> finalized{false};
+    CHECK(run_ranks(
+              2,
+              [&](const StreamedRank& self) -> std::string {
+                if (self.rank == 1) {
+                  while (!finalized) std::this_thread::yield();
+                  return "";
+                }
+                const Numbers numbers(*self.device, 100);
+                RCN_CALL(ncclAllReduce(numbers.data(), numbers.data(), 100, rcnUint32, rcnSum, self.comm,
+                                       self.device->make_stream()));
+                rcnResult_t state = ncclCommFinalize(self.comm);
+                while (state == rcnInProgress) RCN_CALL(ncclCommGetAsyncError(self.comm, &state));
+                finalized = true;
+                return state == rcnTimeout || state == rcnRemoteError
+                           ? ""
+                           : "the state is " + std::to_string(state);
+              },
+              blocking) == "");
+  }
+  ::unsetenv("ROCENANTE_FIRST_OP_TIMEOUT_S");
 }
 
 TEST_CASE("what a device does not do yet, and what is not its own, is refused with a text") {
