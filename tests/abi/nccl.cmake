@@ -30,6 +30,13 @@ if(CMAKE_CROSSCOMPILING)
   return()
 endif()
 
+if(NOT ROCENANTE_SANITIZE)
+  # Sanitizers' own locks are not always free in such a child.
+  rocenante_test(nccl_fork_test nccl_fork_test.cc $<TARGET_OBJECTS:rocenante_nccl_entries> LIBRARIES
+                 rocenante_nccl_parts ENVIRONMENT ${nccl_here} ROCENANTE_FALLBACK=off)
+  target_include_directories(abi_nccl_fork_test PRIVATE ${CMAKE_BINARY_DIR}/nccl_shim/libnccl/generated)
+endif()
+
 # The recording library has the ABI's SONAME, as a real one, under a name that no loader looks for.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(recorder_folder ${CMAKE_CURRENT_BINARY_DIR}/recorder)
