@@ -58,12 +58,17 @@ void find_ports(const Config& config, HostIdentity* identity) {
   }
 }
 
+constinit std::mutex nonce_mutex;
+[[maybe_unused]] const bool kHooked = [] {
+  net::add_fork_hooks(&net::kLockedAcrossFork<nonce_mutex>);
+  return true;
+}();
+
 std::uint64_t process_nonce() {
   // Drawn anew in a forked child, which must not pass for its parent.
-  static std::mutex mutex;
   static std::uint64_t nonce = 0;
   static std::uint64_t generation = ~std::uint64_t{0};
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(nonce_mutex);
   if (generation != net::fork_generation()) {
     net::random_bytes(std::as_writable_bytes(std::span(&nonce, 1)));
     generation = net::fork_generation();
@@ -99,8 +104,9 @@ class BuiltinTransports final : public TransportCatalog {
 }  // namespace
 
 const TransportCatalog& builtin_transports() {
-  static const BuiltinTransports catalog;
-  return catalog;
+  // Never destroyed: threads may make communicators while static objects go.
+  static const auto* const catalog = new BuiltinTransports;
+  return *catalog;
 }
 
 HostIdentity local_identity() {

@@ -30,12 +30,13 @@ std::atomic<int>& level_word() {
 }
 
 const std::string& host_name() {
-  static const std::string name = [] {
+  // Never destroyed: threads may log while static objects go.
+  static const auto* const name = [] {
     std::array<char, 256> buffer{};
-    if (::gethostname(buffer.data(), buffer.size() - 1) != 0) return std::string("unknown-host");
-    return std::string(buffer.data());
+    if (::gethostname(buffer.data(), buffer.size() - 1) != 0) return new std::string("unknown-host");
+    return new std::string(buffer.data());
   }();
-  return name;
+  return *name;
 }
 
 }  // namespace

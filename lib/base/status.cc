@@ -30,8 +30,9 @@ std::string_view code_name(Code code) {
 }
 
 const std::string& Status::text() const {
-  static const std::string none;
-  return ok() ? none : error_->text;
+  // Never destroyed, as all that threads may use while static objects go.
+  static const auto* const none = new std::string;
+  return ok() ? *none : error_->text;
 }
 
 Status system_error(int error, std::string_view what) {

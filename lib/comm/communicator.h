@@ -91,6 +91,9 @@ class Communicator final : private ControlListener {
   Result<StreamCapture> capture_of(void* stream) const { return streams_->device().capture_of(stream); }
   // Enqueues a checked call.
   Status enqueue(const CollectiveCall& call, void* stream);
+  // Returns when all that was enqueued has ended; an error if some of it has failed. Ended by an abort, and
+  // at the latest some seconds after the deadlines of the calls. Any thread.
+  Status flush();
 
   // For groups: makes the operation of a checked call, counts it, and says how its verdict reads.
   Result<std::unique_ptr<Operation>> make_operation(const CollectiveCall& call);
@@ -169,6 +172,8 @@ class Communicator final : private ControlListener {
   void wake_progress() const;
   void leave();
   bool end_streams();
+  bool may_wait_on(std::uint64_t start_ns, std::uint64_t* aborted_ns);
+  void wait_for_streams(std::uint64_t start_ns, std::uint64_t* aborted_ns);
 
   // What one call does: decided before its first round.
   template <class Work>

@@ -162,33 +162,49 @@ Status Communicator::describe_failure(const DeviceFailure& failure) const {
   }
 }
 
-// Calls that were enqueued end first, as they would have without this: each ends by itself, at the latest
-// by its deadline. From then on replays of graphs find the communicator closed. What a stream has still not
-// come to is parked with its memory. Whether the communicator has failed.
-bool Communicator::end_streams() {
-  const std::uint64_t start = monotonic_ns();
-  std::uint64_t aborted_ns = 0;  // calls that are freed by an abort need a moment, whenever it comes
-  const auto may_wait = [&] {
-    if (net::cancelled()) abort_by_user();
-    look_at_device();
-    const std::uint64_t now = monotonic_ns();
-    if (abort_.raised() && aborted_ns == 0) aborted_ns = now;
-    const bool too_long = aborted_ns != 0
-                              ? now - aborted_ns >= kAbortedCallsNs
-                              : now - start >= std::max(timeout_ns_, first_timeout_ns_) + kAbortedCallsNs;
-    if (too_long) return false;
-    net::sleep_ns(kNapNs);
-    return true;
-  };
+// A nap in a wait that began at `start_ns`; false when that has been long enough. Calls that are freed by
+// an abort need a moment, whenever it comes: `*aborted_ns` is when it was noticed, at first 0.
+bool Communicator::may_wait_on(std::uint64_t start_ns, std::uint64_t* aborted_ns) {
+  if (net::cancelled()) abort_by_user();
+  look_at_device();
+  const std::uint64_t now = monotonic_ns();
+  if (abort_.raised() && *aborted_ns == 0) *aborted_ns = now;
+  const bool too_long = *aborted_ns != 0
+                            ? now - *aborted_ns >= kAbortedCallsNs
+                            : now - start_ns >= std::max(timeout_ns_, first_timeout_ns_) + kAbortedCallsNs;
+  if (too_long) return false;
+  net::sleep_ns(kNapNs);
+  return true;
+}
+
+// Calls that were enqueued end as they would have without this: each by itself, at the latest by its
+// deadline.
+void Communicator::wait_for_streams(std::uint64_t start_ns, std::uint64_t* aborted_ns) {
   for (;;) {
     const Result<bool> idle = streams_->is_idle();
     // A device that cannot say is lost, with all that was enqueued on it.
     if (!idle.ok()) abort({protocol::AbortReason::kDevice, rank_, 0}, idle.status());
-    if (!idle.ok() || idle.value() || !may_wait()) break;
+    if (!idle.ok() || idle.value() || !may_wait_on(start_ns, aborted_ns)) break;
   }
+}
+
+Status Communicator::flush() {
+  if (streams_ != nullptr) {
+    std::uint64_t aborted_ns = 0;
+    wait_for_streams(monotonic_ns(), &aborted_ns);
+  }
+  return async_error();
+}
+
+// Calls that were enqueued end first. From then on replays of graphs find the communicator closed. What a
+// stream has still not come to is parked with its memory. Whether the communicator has failed.
+bool Communicator::end_streams() {
+  const std::uint64_t start = monotonic_ns();
+  std::uint64_t aborted_ns = 0;
+  wait_for_streams(start, &aborted_ns);
   // The puts of the last rounds may still be under way; after an abort nobody waits for them.
   if (progress_ != nullptr) {
-    while (!abort_.raised() && !progress_->drained() && may_wait()) {
+    while (!abort_.raised() && !progress_->drained() && may_wait_on(start, &aborted_ns)) {
     }
     progress_->stop();
   }

@@ -4,12 +4,23 @@
 #include <map>
 #include <mutex>
 
+#include "lib/net/fork.h"
+
 namespace rocenante {
 namespace {
 
-// Made when the library is loaded, so that they outlive whatever ends its threads.
-std::mutex worlds_mutex;
-std::map<std::string, std::vector<std::weak_ptr<Driver>>> worlds;
+constinit std::mutex worlds_mutex;
+[[maybe_unused]] const bool kHooked = [] {
+  net::add_fork_hooks(&net::kLockedAcrossFork<worlds_mutex>);
+  return true;
+}();
+
+using Worlds = std::map<std::string, std::vector<std::weak_ptr<Driver>>>;
+// Never destroyed: threads may still make communicators while static objects go.
+Worlds& all_worlds() {
+  static auto* const instance = new Worlds;
+  return *instance;
+}
 
 }  // namespace
 
@@ -21,6 +32,7 @@ std::uint64_t thread_number() {
 
 void register_driver(const std::string& world, const std::shared_ptr<Driver>& driver) {
   const std::lock_guard lock(worlds_mutex);
+  Worlds& worlds = all_worlds();
   // Worlds whose last rank has gone are forgotten here: nothing else grows.
   for (auto at = worlds.begin(); at != worlds.end();) {
     std::erase_if(at->second, [](const std::weak_ptr<Driver>& held) { return held.expired(); });
@@ -33,6 +45,7 @@ std::vector<std::shared_ptr<Driver>> other_drivers(const std::string& world,
                                                    const std::shared_ptr<Driver>& self) {
   const std::lock_guard lock(worlds_mutex);
   std::vector<std::shared_ptr<Driver>> result;
+  const Worlds& worlds = all_worlds();
   const auto at = worlds.find(world);
   if (at == worlds.end()) return result;
   for (const std::weak_ptr<Driver>& held : at->second) {

@@ -10,7 +10,7 @@ Status cuda_available() {
                 "this build has no CUDA: it was configured without a CUDA toolkit (ROCENANTE_CUDA)");
 }
 
-Result<std::shared_ptr<Device>> cuda_device() {
+Result<std::shared_ptr<Device>> cuda_device(int) {
   return cuda_available();
 }
 

@@ -12,6 +12,7 @@
 #include "lib/device/cuda_stream_device.h"
 #include "lib/device/keep_loaded.h"
 #include "lib/device/memfd.h"
+#include "lib/device/registry.h"
 #include "reduce_kernels/cuda/launch.h"
 
 namespace rocenante {
@@ -41,10 +42,10 @@ Devices& devices() {
 
 }  // namespace
 
-Result<std::shared_ptr<Device>> cuda_device() {
+Result<std::shared_ptr<Device>> cuda_device(int number) {
   RCN_TRY(cuda_available());
-  int ordinal = 0;
-  RCN_TRY(cuda_status(cudaGetDevice(&ordinal), "cudaGetDevice"));
+  int ordinal = number;
+  if (number == kCurrentDevice) RCN_TRY(cuda_status(cudaGetDevice(&ordinal), "cudaGetDevice"));
   const std::lock_guard lock(devices().mutex);
   std::unique_ptr<CudaDevice>& device = devices().by_ordinal[ordinal];
   if (device == nullptr) {

@@ -17,9 +17,10 @@ namespace rocenante {
 // creates no context. Any thread.
 Status cuda_available();
 
-// The calling thread's current CUDA device, its kernels loaded. Made at the first call and never
-// destroyed, so nobody owns it. Any thread, but not while kernels of this process wait for this thread.
-Result<std::shared_ptr<Device>> cuda_device();
+// The CUDA device of this number, or the calling thread's current one (kCurrentDevice), its kernels loaded.
+// Made at the first call and never destroyed, so nobody owns it. Any thread, but not while kernels of this
+// process wait for this thread.
+Result<std::shared_ptr<Device>> cuda_device(int number);
 
 // For `rocenante info`: each device and the choices made for it, or why there is none; a line each,
 // indented but for the first.

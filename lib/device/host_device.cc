@@ -45,8 +45,8 @@ Result<std::shared_ptr<void>> Device::allocate_for_user(std::uint64_t bytes) {
 }
 
 Device& host_device() {
-  static HostDevice device;
-  return device;
+  static auto* const device = new HostDevice;
+  return *device;
 }
 
 }  // namespace rocenante

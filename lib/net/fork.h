@@ -33,7 +33,7 @@ struct ForkHooks {
   void (*parent)();
   void (*child)();
 };
-inline constexpr int kMaxForkHooks = 16;
+inline constexpr int kMaxForkHooks = 32;
 void add_fork_hooks(const ForkHooks* hooks);
 
 // The hooks of a table that a child finds as it was, its lock free. The mutex has static storage and is

@@ -29,11 +29,12 @@ Status require_own(const Config& config) {
       "that makes the id decides for all ranks");
 }
 
-rcnResult_t init_own(void** comm, int nranks, const rcnUniqueId& id, int rank, const void* config) {
+rcnResult_t init_own(void** comm, int nranks, const rcnUniqueId& id, int rank, const void* config,
+                     bool joins = false) {
   return answer_in_group([&]() -> Status {
     RCN_ASSIGN(const Config settings, load_settings({}));
     RCN_TRY(require_own(settings));
-    return init_rank(comm, nranks, id, rank, config);
+    return init_rank(comm, nranks, id, rank, config, joins);
   });
 }
 
@@ -213,7 +214,7 @@ rcnResult_t rcn_nccl_CommInitAll(void** comms, int count, const int* devices) {
   }
   if (made == rcnSuccess && !inside_real()) {
     (void)guarded([&]() -> Status {
-      adopt_all(comms, count);
+      adopt_all(comms, count, devices);
       return {};
     });
   }
@@ -317,7 +318,7 @@ rcnResult_t rcn_nccl_CommGrow(void* comm, int nranks, const rcnUniqueId* id, int
                               void* config) {
   const auto grow_real = [&] { return rcn_nccl_forward_CommGrow(comm, nranks, id, rank, made, config); };
   if (comm == nullptr && id != nullptr) {
-    if (is_own_id(*id)) return init_own(made, nranks, *id, rank, config);
+    if (is_own_id(*id)) return init_own(made, nranks, *id, rank, config, true);
     return init_real(made, nranks, *id, rank, config, grow_real);
   }
   switch (owner_of(comm)) {

@@ -48,7 +48,7 @@ rcnResult_t rcn_nccl_CommUserRank(void* comm, int* rank) {
 // -1 unless ncclCommInitAll was given numbers: host memory has no device.
 rcnResult_t rcn_nccl_CommCuDevice(void* comm, int* device) {
   return query(comm, device, "device", rcn_nccl_forward_CommCuDevice,
-               [](const OwnComm& own) { return own.device; });
+               [](const OwnComm& own) { return own.device.label; });
 }
 
 rcnResult_t rcn_nccl_CommGetAsyncError(void* comm, rcnResult_t* error) {

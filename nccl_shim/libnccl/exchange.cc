@@ -41,9 +41,9 @@ T value_at(const Table& table, int rank) {
   return value;
 }
 
-// Every communicator's ranks learn what the others have brought.
-Status gather(std::vector<Table>& all) {
-  for (const Table& table : all) {
+// Every rank learns what the others have brought. By a group, in which the calling thread may be anybody's.
+Status gather(Table& table) {
+  {
     RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(table.who.core));
     if (use->on_streams()) {
       return make_error(Code::kInvalidUsage,
@@ -52,10 +52,8 @@ Status gather(std::vector<Table>& all) {
   }
   CallGroup together;
   together.start();
-  for (Table& table : all) {
-    together.add(table.who.core, CollectiveCall{table.mine.data(), table.gathered.data(), table.mine.size(),
-                                                reduce::DataType::kUint8, rcnSum});
-  }
+  together.add(table.who.core, CollectiveCall{table.mine.data(), table.gathered.data(), table.mine.size(),
+                                              reduce::DataType::kUint8, rcnSum});
   return together.end();
 }
 
@@ -120,49 +118,32 @@ Result<std::optional<UniqueId>> one_offer(const Table& table) {
 
 }  // namespace
 
-Result<std::vector<SplitResult>> exchange_splits(const std::vector<SplitAsk>& asks) {
-  std::vector<Table> choices;
-  for (const SplitAsk& ask : asks)
-    bring(choices.emplace_back(Table{ask.who, {}, {}}), Choice{ask.color, ask.key});
+Result<SplitResult> exchange_split(const SplitAsk& ask) {
+  Table choices{ask.who, {}, {}};
+  bring(choices, Choice{ask.color, ask.key});
   RCN_TRY(gather(choices));
-  std::vector<Table> offers;
-  std::vector<Part> parts;
-  Status failed;
-  for (std::size_t i = 0; i < asks.size(); ++i) {
-    parts.push_back(choose_members(choices[i], asks[i].color));
-    // Who has no id to offer tells the others so by an empty one, rather than leave them in the exchange.
-    const Result<ChildOffer> offer = make_offer(asks[i].who, parts.back());
-    if (!offer.ok()) failed = offer.status();
-    bring(offers.emplace_back(Table{asks[i].who, {}, {}}), offer.ok() ? offer.value() : ChildOffer{});
-  }
+  const Part part = choose_members(choices, ask.color);
+  // Who has no id to offer tells the others so by an empty one, rather than leave them in the exchange.
+  const Result<ChildOffer> offer = make_offer(ask.who, part);
+  Table offers{ask.who, {}, {}};
+  bring(offers, offer.ok() ? offer.value() : ChildOffer{});
   RCN_TRY(gather(offers));
-  RCN_TRY(std::move(failed));
-  std::vector<SplitResult> results(asks.size());
-  for (std::size_t i = 0; i < asks.size(); ++i) {
-    if (parts[i].members.empty()) continue;
-    RCN_ASSIGN(const net::SecretKey key, key_of(asks[i].who.core));
-    results[i] = {accept_offer(value_at<ChildOffer>(offers[i], parts[i].members.front()), key),
-                  parts[i].new_rank, static_cast<int>(parts[i].members.size())};
-  }
-  return results;
+  RCN_TRY(offer.status());
+  if (part.members.empty()) return SplitResult{};
+  RCN_ASSIGN(const net::SecretKey key, key_of(ask.who.core));
+  return SplitResult{accept_offer(value_at<ChildOffer>(offers, part.members.front()), key), part.new_rank,
+                     static_cast<int>(part.members.size())};
 }
 
-Result<std::vector<std::optional<UniqueId>>> exchange_grows(const std::vector<GrowAsk>& asks) {
-  std::vector<Table> tables;
-  for (const GrowAsk& ask : asks) {
-    GrowBytes bytes{{}, ask.id ? 1U : 0U, ask.new_ranks};
-    if (ask.id) {
-      RCN_ASSIGN(bytes.offer, offer_of(*ask.id));
-    }
-    bring(tables.emplace_back(Table{ask.who, {}, {}}), bytes);
+Result<std::optional<UniqueId>> exchange_grow(const GrowAsk& ask) {
+  GrowBytes bytes{{}, ask.id ? 1U : 0U, ask.new_ranks};
+  if (ask.id) {
+    RCN_ASSIGN(bytes.offer, offer_of(*ask.id));
   }
-  RCN_TRY(gather(tables));
-  std::vector<std::optional<UniqueId>> ids;
-  for (const Table& table : tables) {
-    RCN_ASSIGN(std::optional<UniqueId> id, one_offer(table));
-    ids.push_back(id);
-  }
-  return ids;
+  Table table{ask.who, {}, {}};
+  bring(table, bytes);
+  RCN_TRY(gather(table));
+  return one_offer(table);
 }
 
 }  // namespace rocenante::nccl

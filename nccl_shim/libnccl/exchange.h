@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ranks of communicators tell each other over them, so that new ones can be made: for several
-// communicators of lib/comm that one thread holds at once, since their ranks may wait for each other.
-// Collective over each.
+// What the ranks of a communicator of lib/comm tell each other over it, so that a new one can be made.
+// Collective over it: who holds several ranks of one world has a thread for each.
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "lib/base/config.h"
 #include "lib/base/status.h"
@@ -32,15 +30,15 @@ struct SplitResult {
   int rank = 0;
   int ranks = 0;
 };
-Result<std::vector<SplitResult>> exchange_splits(const std::vector<SplitAsk>& asks);
+Result<SplitResult> exchange_split(const SplitAsk& ask);
 
-// The id of the communicator that each grows into: the one rank that has it tells the others.
+// The id of the communicator that it grows into: the one rank that has it tells the others.
 struct GrowAsk {
   Participant who;
   std::optional<UniqueId> id;
   int new_ranks;
 };
 // Empty where no rank has one. InvalidUsage where several have, or they do not agree on the number.
-Result<std::vector<std::optional<UniqueId>>> exchange_grows(const std::vector<GrowAsk>& asks);
+Result<std::optional<UniqueId>> exchange_grow(const GrowAsk& ask);
 
 }  // namespace rocenante::nccl

@@ -5,8 +5,10 @@
 
 #include "lib/comm/at_once.h"
 #include "lib/comm/boundary.h"
+#include "lib/net/deadline.h"
 #include "nccl_shim/libnccl/abi.h"
 #include "nccl_shim/libnccl/exchange.h"
+#include "nccl_shim/libnccl/families.h"
 #include "nccl_shim/libnccl/own_world.h"
 #include "nccl_shim/libnccl/thread_group.h"
 
@@ -22,18 +24,8 @@ struct Place {
   int ranks;  // none: this rank has no part in it
 };
 
-Participant participant(const OwnPin& own) {
-  return {own->core, own->rank, own->ranks, &own->config};
-}
-
-// Runs body(0) to body(count - 1), on a thread each if there are several; the first error.
-template <class Body>
-Status at_once(std::size_t count, const Body& body) {
-  if (count == 1) return body(0);
-  for (Status& result : run_at_once(count, body)) {
-    if (!result.ok()) return std::move(result);
-  }
-  return {};
+Participant participant(const OwnComm& own) {
+  return {own.core, own.rank, own.ranks, &own.config};
 }
 
 // A communicator of all ranks of one that was revoked, for as long as they have something to exchange.
@@ -47,14 +39,16 @@ class StandIn {
     const Status closed = close_communicator(core_, false);
     (void)closed;  // what it was for is done
   }
+  // Once; further calls find it there.
   Status meet(const OwnComm& own) {
+    if (core_ != nullptr) return {};
     UniqueId id;
     {
       RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(own.core));
       RCN_ASSIGN(id, use->reunion_id(std::vector<bool>(static_cast<std::size_t>(own.ranks), false)));
     }
     return initialise(PendingInit{&core_, id, static_cast<std::uint32_t>(own.rank),
-                                  static_cast<std::uint32_t>(own.ranks), own.config});
+                                  static_cast<std::uint32_t>(own.ranks), own.config, own.device.opened});
   }
   void* core() const { return core_; }
 
@@ -62,83 +56,58 @@ class StandIn {
   void* core_ = nullptr;
 };
 
-Result<std::vector<Place>> place_splits(const std::vector<Child>& children,
-                                        const std::vector<OwnPin>& pins) {
-  std::vector<StandIn> stand_ins(pins.size());
-  // Ranks of one world that this thread holds wait for each other.
-  RCN_TRY(at_once(pins.size(), [&](std::size_t i) {
-    return pins[i]->revoked ? stand_ins[i].meet(*pins[i]) : Status();
-  }));
-  std::vector<SplitAsk> asks;
-  for (std::size_t i = 0; i < children.size(); ++i) {
-    Participant who = participant(pins[i]);
-    if (pins[i]->revoked) who.core = stand_ins[i].core();
-    asks.push_back({who, children[i].color, children[i].key});
+Result<Place> place_split(const Child& child, const OwnComm& own, StandIn& stand_in) {
+  Participant who = participant(own);
+  if (own.revoked) {
+    RCN_TRY(stand_in.meet(own));
+    who.core = stand_in.core();
   }
-  RCN_ASSIGN(const std::vector<SplitResult> results, exchange_splits(asks));
-  std::vector<Place> places;
-  for (const SplitResult& result : results) places.push_back({result.id, result.rank, result.ranks});
-  return places;
+  RCN_ASSIGN(const SplitResult result, exchange_split({who, child.color, child.key}));
+  return Place{result.id, result.rank, result.ranks};
 }
 
-Result<std::vector<Place>> place_grows(const std::vector<Child>& children,
-                                       const std::vector<OwnPin>& pins) {
-  std::vector<GrowAsk> asks;
-  for (std::size_t i = 0; i < children.size(); ++i) {
-    asks.push_back({participant(pins[i]), children[i].id, children[i].ranks});
-  }
-  RCN_ASSIGN(const std::vector<std::optional<UniqueId>> ids, exchange_grows(asks));
-  std::vector<Place> places;
-  for (std::size_t i = 0; i < children.size(); ++i) {
-    // It is used up.
-    if (children[i].id) pins[i]->has_grow_id.store(false);
-    if (!ids[i]) {
-      return make_error(Code::kInvalidUsage, "no rank of comm {} gave the uniqueId of ncclCommGetUniqueId",
-                        static_cast<const void*>(children[i].parent));
-    }
-    places.push_back({*ids[i], pins[i]->rank, children[i].ranks});
-  }
-  return places;
+Result<Place> place_grow(const Child& child, OwnComm& own) {
+  RCN_ASSIGN(const std::optional<UniqueId> id, exchange_grow({participant(own), child.id, child.ranks}));
+  // It is used up.
+  if (child.id) own.has_grow_id.store(false);
+  if (id) return Place{*id, own.rank, child.ranks};
+  return make_error(Code::kInvalidUsage, "no rank of comm {} gave the uniqueId of ncclCommGetUniqueId",
+                    static_cast<const void*>(child.parent));
 }
 
-Result<std::vector<Place>> place_shrinks(const std::vector<Child>& children,
-                                         const std::vector<OwnPin>& pins) {
-  std::vector<Place> places;
-  for (std::size_t i = 0; i < children.size(); ++i) {
-    const std::vector<bool>& left_out = children[i].left_out;
-    RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(pins[i]->core));
-    RCN_ASSIGN(const UniqueId id, use->reunion_id(left_out));
-    const auto before = std::count(left_out.begin(), left_out.begin() + pins[i]->rank, false);
-    const auto all = std::count(left_out.begin(), left_out.end(), false);
-    places.push_back({id, static_cast<int>(before), static_cast<int>(all)});
-  }
-  return places;
+Result<Place> place_shrink(const Child& child, const OwnComm& own) {
+  const std::vector<bool>& left_out = child.left_out;
+  RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(own.core));
+  RCN_ASSIGN(const UniqueId id, use->reunion_id(left_out));
+  const auto before = std::count(left_out.begin(), left_out.begin() + own.rank, false);
+  const auto all = std::count(left_out.begin(), left_out.end(), false);
+  return Place{id, static_cast<int>(before), static_cast<int>(all)};
 }
 
-// Those made in one way, before it returns.
-Status make_here(const std::vector<Child>& children) {
-  if (children.empty()) return {};
-  std::vector<OwnPin> pins;
+Status make_one(const Child& child, OwnComm& own, StandIn& stand_in) {
+  RCN_ASSIGN(const Place place, child.made_by == Child::Made::kSplit  ? place_split(child, own, stand_in)
+                                : child.made_by == Child::Made::kGrow ? place_grow(child, own)
+                                                                      : place_shrink(child, own));
+  if (place.ranks == 0) return {};
+  RCN_ASSIGN(OwnInit init, prepare_init(child.handle, place.ranks, place.id, place.rank, child.blocking,
+                                        own.device, own.config));
+  init.is_child = true;
+  init.driver = child.driver;
+  return run_inits({init});
+}
+
+// Those of one parent, one after the other; the first error ends it. Aborting the parent ends every wait.
+Status make_in_turn(const std::vector<Child>& children) {
+  RCN_ASSIGN(const OwnPin own, OwnPin::begin(children.front().parent));
+  const net::ScopedCancel cancel(own->work.cancelled());
+  StandIn stand_in;
+  Status done;
   for (const Child& child : children) {
-    RCN_ASSIGN(OwnPin own, OwnPin::begin(child.parent));
-    pins.push_back(std::move(own));
+    if (done.ok()) done = make_one(child, *own, stand_in);
   }
-  const Child::Made made_by = children.front().made_by;
-  RCN_ASSIGN(const std::vector<Place> places, made_by == Child::Made::kSplit ? place_splits(children, pins)
-                                              : made_by == Child::Made::kGrow
-                                                  ? place_grows(children, pins)
-                                                  : place_shrinks(children, pins));
-  std::vector<OwnInit> inits;
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    if (places[i].ranks == 0) continue;
-    rcnUniqueId id;
-    to_public(places[i].id, &id);
-    RCN_ASSIGN(OwnInit init, prepare_init(children[i].handle, places[i].ranks, id, places[i].rank,
-                                          pins[i]->device, children[i].blocking));
-    init.around = &pins[i]->work.cancelled();
-    inits.push_back(init);
-  }
-  return run_inits(inits);
+  // What was exchanged made it this thread's.
+  if (const ExclusiveUse use(own->core); use) use->set_driver(children.front().driver);
+  return done;
 }
 
 bool is_blocking(OwnSlot* slot) {
@@ -150,13 +119,23 @@ void keep_first(Status* first, Status next) {
   if (first->ok() || (first->code() == Code::kInProgress && !next.ok())) *first = std::move(next);
 }
 
+// Of a non-blocking parent: one piece of work, since it does one at a time.
+Status start_family(std::vector<Child> family) {
+  OwnSlot* const parent = family.front().parent;
+  const bool any_shrink = std::any_of(family.begin(), family.end(), [](const Child& child) {
+    return child.made_by == Child::Made::kShrink;
+  });
+  const auto work = [children = std::move(family)] { return make_in_turn(children); };
+  return any_shrink ? start_rescue(parent, work) : start_work(parent, work);
+}
+
 // Now, or with the thread's group.
 Status make_child(Child child) {
   if (group_is_open()) {
     ThreadGroup::of_this_thread().children.push_back(std::move(child));
     return {};
   }
-  return make_children({std::move(child)});
+  return make_children({std::move(child)}, {});
 }
 
 // The new communicator's; of a null configuration, the parent's.
@@ -285,24 +264,23 @@ Status make_grow_id(OwnSlot* slot, rcnUniqueId* id) {
   return {};
 }
 
-Status make_children(const std::vector<Child>& children) {
+Status make_children(const std::vector<Child>& children, const std::vector<OwnInit>& joining) {
   Status first;
-  for (const Child::Made made_by : {Child::Made::kSplit, Child::Made::kGrow, Child::Made::kShrink}) {
-    std::vector<Child> here;
-    for (const Child& child : children) {
-      if (child.made_by != made_by) continue;
-      tell(child.handle, nullptr);
-      if (is_blocking(child.parent)) {
-        here.push_back(child);
-        continue;
-      }
-      // Each on a thread of its own, so they do not wait for each other.
-      const auto work = [child] { return make_here({child}); };
-      keep_first(&first, made_by == Child::Made::kShrink ? start_rescue(child.parent, work)
-                                                         : start_work(child.parent, work));
+  std::vector<std::vector<Child>> here;
+  for (std::vector<Child>& family : by_parent(children)) {
+    for (const Child& child : family) tell(child.handle, nullptr);
+    if (is_blocking(family.front().parent)) {
+      here.push_back(std::move(family));
+    } else {
+      keep_first(&first, start_family(std::move(family)));
     }
-    keep_first(&first, make_here(here));
   }
+  const std::size_t last = here.size();
+  const std::size_t count = last + (joining.empty() ? 0 : 1);
+  // Ranks of one world that this thread holds wait for each other.
+  const auto make = [&](std::size_t i) { return i == last ? run_inits(joining) : make_in_turn(here[i]); };
+  std::vector<Status> results = count == 1 ? std::vector<Status>{make(0)} : run_at_once(count, make);
+  for (Status& result : results) keep_first(&first, std::move(result));
   return first;
 }
 

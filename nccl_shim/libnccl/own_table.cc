@@ -91,10 +91,10 @@ void free_slot(OwnSlot* slot) {
 
 }  // namespace
 
-OwnComm::OwnComm(int rank_number, int rank_count, int device_label, bool is_blocking, Config settings)
+OwnComm::OwnComm(int rank_number, int rank_count, OwnDevice on, bool is_blocking, Config settings)
     : rank(rank_number),
       ranks(rank_count),
-      device(device_label),
+      device(std::move(on)),
       blocking(is_blocking),
       config(std::move(settings)),
       fork_generation(net::fork_generation()) {}

@@ -13,6 +13,7 @@
 
 #include "lib/base/config.h"
 #include "lib/base/status.h"
+#include "lib/device/registry.h"
 #include "nccl_shim/libnccl/background.h"
 #include "nccl_shim/libnccl/layout.h"
 
@@ -20,6 +21,12 @@
 extern "C" __attribute__((visibility("hidden"))) std::uintptr_t rcn_nccl_own_base;
 
 namespace rocenante::nccl {
+
+// A communicator's device, opened on its client's thread: which one is current is a thread's.
+struct OwnDevice {
+  int label = -1;  // what clients call it: host memory has none
+  Result<std::shared_ptr<Device>> opened;
+};
 
 // What there is to a communicator beside the one of lib/comm.
 struct OwnComm {
@@ -30,11 +37,11 @@ struct OwnComm {
     kFailed,   // one of the two has failed
   };
 
-  OwnComm(int rank_number, int rank_count, int device_label, bool is_blocking, Config settings);
+  OwnComm(int rank_number, int rank_count, OwnDevice on, bool is_blocking, Config settings);
 
   const int rank;
   const int ranks;
-  const int device;  // a label: host memory has no device
+  const OwnDevice device;
   const bool blocking;
   const Config config;
   const std::uint64_t fork_generation;

@@ -14,13 +14,12 @@
 namespace rocenante::nccl {
 namespace {
 
-Status meet(const OwnInit& init, OwnComm& own, std::uint64_t driver) {
-  const net::ScopedCancel around(init.around == nullptr ? own.work.cancelled() : *init.around);
+Status meet(const OwnInit& init, OwnComm& own) {
   const net::ScopedCancel cancel(own.work.cancelled());
   void* core = nullptr;
   RCN_TRY(initialise(PendingInit{&core, init.id, static_cast<std::uint32_t>(own.rank),
-                                 static_cast<std::uint32_t>(own.ranks), own.config}));
-  if (const ExclusiveUse use(core); use) use->set_driver(driver);
+                                 static_cast<std::uint32_t>(own.ranks), own.config, own.device.opened}));
+  if (const ExclusiveUse use(core); use) use->set_driver(init.driver);
   set_alias(core, init.slot);
   own.core = core;
   init.slot->core.store(core, std::memory_order_release);
@@ -28,13 +27,13 @@ Status meet(const OwnInit& init, OwnComm& own, std::uint64_t driver) {
 }
 
 // The client has the handle already, and may abort it from another thread.
-Status initialise_own(const OwnInit& init, std::uint64_t driver) {
+Status initialise_own(const OwnInit& init) {
   RCN_ASSIGN(const OwnPin own, OwnPin::begin(init.slot));
   own->meeting.store(true, std::memory_order_seq_cst);
   Status status = own->work.cancelled().load(std::memory_order_seq_cst)
                       ? make_error(Code::kInvalidUsage, "comm {} was aborted while it was initialising",
                                    static_cast<const void*>(init.slot))
-                      : caught([&] { return meet(init, *own, driver); });
+                      : caught([&] { return meet(init, *own); });
   if (!status.ok()) own->error = status;
   own->phase.store(status.ok() ? OwnComm::kReady : OwnComm::kFailed, std::memory_order_release);
   own->meeting.store(false, std::memory_order_seq_cst);
@@ -43,8 +42,8 @@ Status initialise_own(const OwnInit& init, std::uint64_t driver) {
 
 Status start_in_background(const OwnInit& init) {
   RCN_ASSIGN(const OwnPin own, OwnPin::begin(init.slot));
-  RCN_TRY(own->work.start([init, driver = thread_number()] {
-    const Status initialised = initialise_own(init, driver);
+  RCN_TRY(own->work.start([init] {
+    const Status initialised = initialise_own(init);
     (void)initialised;  // whoever polls is told
   }));
   return make_error(Code::kInProgress, "comm {} is initialising", static_cast<const void*>(init.slot));
@@ -53,6 +52,11 @@ Status start_in_background(const OwnInit& init) {
 void keep_first(Status* first, Status next) {
   const bool better = first->ok() || (first->code() == Code::kInProgress && next.code() != Code::kSuccess);
   if (better) *first = std::move(next);
+}
+
+Status flush(const OwnComm& own) {
+  RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(own.core));
+  return use->flush();
 }
 
 // From phase `before`; ready again if it succeeds.
@@ -115,21 +119,18 @@ Result<bool> read_blocking(const void* config) {
   return head.blocking != 0;
 }
 
-Result<OwnInit> prepare_init(void** handle, int nranks, const rcnUniqueId& id, int rank, int device,
-                             bool blocking) {
+Result<OwnInit> prepare_init(void** handle, int nranks, const UniqueId& id, int rank, bool blocking,
+                             OwnDevice device, Config config) {
   RCN_TRY(require(handle, "comm"));
   RCN_TRY(check_rank(nranks, rank));
-  const UniqueId internal = to_internal(id);
-  if (auto decoded = decode_unique_id(internal); !decoded.ok()) return decoded.status();
-  RCN_ASSIGN(Config config, load_settings({}));
-  RCN_ASSIGN(OwnSlot* const slot,
-             reserve_slot(std::make_unique<OwnComm>(rank, nranks, device, blocking, std::move(config))));
-  return OwnInit{handle, slot, internal};
+  if (auto decoded = decode_unique_id(id); !decoded.ok()) return decoded.status();
+  RCN_ASSIGN(OwnSlot* const slot, reserve_slot(std::make_unique<OwnComm>(rank, nranks, std::move(device),
+                                                                         blocking, std::move(config))));
+  return OwnInit{handle, slot, id};
 }
 
 Status run_inits(const std::vector<OwnInit>& inits) {
   std::vector<Status> results(inits.size());
-  const std::uint64_t driver = thread_number();
   std::vector<std::size_t> here;
   for (std::size_t i = 0; i < inits.size(); ++i) {
     if (inits[i].in_background) {
@@ -141,19 +142,22 @@ Status run_inits(const std::vector<OwnInit>& inits) {
   }
   // After the others have been started. One alone waits for nobody else of this thread.
   if (here.size() == 1) {
-    results[here[0]] = initialise_own(inits[here[0]], driver);
+    results[here[0]] = initialise_own(inits[here[0]]);
   } else {
     std::vector<Status> done =
-        run_at_once(here.size(), [&](std::size_t i) { return initialise_own(inits[here[i]], driver); });
+        run_at_once(here.size(), [&](std::size_t i) { return initialise_own(inits[here[i]]); });
     for (std::size_t i = 0; i < here.size(); ++i) results[here[i]] = std::move(done[i]);
   }
   Status first;
   for (std::size_t i = 0; i < inits.size(); ++i) {
     const bool goes_on = results[i].code() == Code::kInProgress;
+    if (results[i].ok() && inits[i].is_child && net::cancelled()) {
+      results[i] = make_error(Code::kInvalidUsage, "the communicator it is made out of was given up");
+    }
     if (results[i].ok()) {
       tell(inits[i].handle, inits[i].slot);
     } else if (!goes_on) {
-      tell(inits[i].handle, nullptr);
+      if (!inits[i].is_child) tell(inits[i].handle, nullptr);
       const Status closed = close_own(inits[i].slot, true);
       (void)closed;  // the first error is the one to tell
     }
@@ -173,10 +177,14 @@ Status start_rescue(OwnSlot* slot, std::function<Status()> work) {
   return start_from(*own, slot, failed ? OwnComm::kFailed : OwnComm::kReady, std::move(work));
 }
 
-Status init_rank(void** comm, int nranks, const rcnUniqueId& id, int rank, const void* config) {
+Status init_rank(void** comm, int nranks, const rcnUniqueId& id, int rank, const void* config, bool joins) {
   RCN_ASSIGN(const bool blocking, read_blocking(config));
-  RCN_ASSIGN(OwnInit init, prepare_init(comm, nranks, id, rank, -1, blocking));
+  RCN_ASSIGN(Config settings, load_settings({}));
+  OwnDevice device{-1, open_device(settings.text(Key::kDevice))};
+  RCN_ASSIGN(OwnInit init, prepare_init(comm, nranks, to_internal(id), rank, blocking, std::move(device),
+                                        std::move(settings)));
   init.in_background = !blocking;
+  init.joins = joins;
   tell(comm, init.slot);
   if (group_is_open()) {
     ThreadGroup::of_this_thread().inits.push_back(init);
@@ -195,12 +203,16 @@ Status init_all(void** comms, int count, const int* devices) {
     }
   }
   RCN_ASSIGN(const Config config, load_settings({}));
+  std::vector<OwnDevice> opened;
+  for (int i = 0; i < count; ++i) {
+    const int number = devices == nullptr ? i : devices[i];
+    opened.push_back({number, open_device(config.text(Key::kDevice), number)});
+    RCN_TRY(opened.back().opened.status());
+  }
   RCN_ASSIGN(const UniqueId made, create_unique_id(config));
-  rcnUniqueId id;
-  to_public(made, &id);
   std::vector<OwnInit> inits;
   for (int i = 0; i < count; ++i) {
-    auto init = prepare_init(&comms[i], count, id, i, devices == nullptr ? i : devices[i], true);
+    auto init = prepare_init(&comms[i], count, made, i, true, opened[static_cast<std::size_t>(i)], config);
     if (!init.ok()) {
       for (const OwnInit& other : inits) {
         tell(other.handle, nullptr);
@@ -217,16 +229,17 @@ Status init_all(void** comms, int count, const int* devices) {
   return status;
 }
 
-// Calls on host memory are done when they return, so there is nothing to flush. What is left is to part
-// from the others, which a blocking communicator does when it is destroyed: the header asks for nothing
-// sooner, and a thread with several ranks would wait for itself.
+// What was enqueued on streams ends first; calls on host memory were done when they returned. What is left
+// is to part from the others, which a blocking communicator does when it is destroyed: the header asks for
+// nothing sooner, and a thread with several ranks would wait for itself.
 Status run_finalize(OwnSlot* slot) {
   RCN_TRY(why_not_ready(slot));
   RCN_ASSIGN(const OwnPin own, OwnPin::begin(slot));
   own->finalized.store(true);
   slot->core.store(nullptr, std::memory_order_release);
-  if (own->blocking) return {};
+  if (own->blocking) return flush(*own);
   return start_work(slot, [&comm = *own]() -> Status {
+    RCN_TRY(flush(comm));
     RCN_TRY(close_communicator(comm.core, false));
     comm.left.store(true);
     return {};

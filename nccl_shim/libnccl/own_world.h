@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "lib/comm/driver.h"
 #include "lib/comm/unique_id.h"
 #include "nccl_shim/libnccl/abi.h"
 #include "nccl_shim/libnccl/own_table.h"
@@ -31,11 +32,16 @@ struct OwnInit {
   OwnSlot* slot;
   UniqueId id;
   bool in_background = false;
-  // Ends its waits as well as its own does; for as long as it is performed.
-  const std::atomic<bool>* around = nullptr;
+  // Of a communicator that others grow into, which they do with the calls that make others out of theirs.
+  bool joins = false;
+  // Of a child: its handle is null already, and its client may have given that up when it gives up the
+  // parent, or the process: it is written only to tell of success, and not then.
+  bool is_child = false;
+  std::uint64_t driver = thread_number();  // whose it will be
 };
-Result<OwnInit> prepare_init(void** handle, int nranks, const rcnUniqueId& id, int rank, int device,
-                             bool blocking);
+// The client's thread opens the device before.
+Result<OwnInit> prepare_init(void** handle, int nranks, const UniqueId& id, int rank, bool blocking,
+                             OwnDevice device, Config config);
 
 // Performs them, all at once: those in the background on threads of their own, their handles told at once;
 // the others before it returns, their handles null until then. The first error, or InProgress if some go
@@ -48,7 +54,9 @@ Status start_work(OwnSlot* slot, std::function<Status()> work);
 // The same of one that may have failed.
 Status start_rescue(OwnSlot* slot, std::function<Status()> work);
 
-Status init_rank(void** comm, int nranks, const rcnUniqueId& id, int rank, const void* config);
+// `joins` as in OwnInit.
+Status init_rank(void** comm, int nranks, const rcnUniqueId& id, int rank, const void* config,
+                 bool joins = false);
 Status init_all(void** comms, int count, const int* devices);
 
 // Leaves the others, where the communicator is non-blocking: in the background, as InProgress says.

@@ -11,6 +11,8 @@
 #include <string>
 
 #include "lib/base/log.h"
+#include "lib/net/fork.h"
+#include "lib/net/keep_forever.h"
 #include "nccl_shim/libnccl/find_real.h"
 
 namespace rocenante::nccl {
@@ -113,9 +115,35 @@ struct Once {
   bool done = false;
   Status status;
 };
-Once& once() {
-  static Once* const instance = new Once;
-  return *instance;
+constinit std::atomic<Once*> once{nullptr};
+
+// The lock is held for as long as the loader is at work, which may itself wait for locks that a fork takes:
+// the lock is not taken over a fork. A child of another thread's search finds neither that thread nor,
+// maybe, the loader in order, and does without.
+const net::ForkHooks kForkHooks = {
+    [] {},
+    [] {},
+    [] {
+      if (loading) return;  // this thread's own, which goes on here
+      Once* const inherited = once.load(std::memory_order_relaxed);
+      if (inherited->mutex.try_lock()) return inherited->mutex.unlock();
+      auto* const fresh = new Once;
+      fresh->done = true;
+      fresh->status = make_error(Code::kSystemError,
+                                 "this process was forked while its parent was looking for the real NCCL");
+      once.store(fresh, std::memory_order_relaxed);
+      net::keep_forever(std::unique_ptr<Once>(inherited));
+    },
+};
+
+Once& the_once() {
+  static const bool kMade = [] {
+    once.store(new Once, std::memory_order_release);
+    net::add_fork_hooks(&kForkHooks);
+    return true;
+  }();
+  (void)kMade;
+  return *once.load(std::memory_order_acquire);
 }
 
 }  // namespace
@@ -130,10 +158,11 @@ Result<const RealLibrary*> load_real(const std::string& path) {
     // What is being loaded calls NCCL's functions, and finds them here.
     return make_error(Code::kInvalidUsage, "called from within the search for the real NCCL");
   }
-  const std::lock_guard lock(once().mutex);
+  Once& state = the_once();
+  const std::lock_guard lock(state.mutex);
   const Loading mark;
-  if (!once().done) {
-    once().done = true;
+  if (!state.done) {
+    state.done = true;
     auto found = search(path);
     if (found.ok()) {
       const RealLibrary* const library = found.take().release();
@@ -141,11 +170,11 @@ Result<const RealLibrary*> load_real(const std::string& path) {
                library->version % 100, library->path);
       loaded.store(library, std::memory_order_release);
     } else {
-      once().status = found.status();
+      state.status = found.status();
     }
   }
   if (const RealLibrary* const library = loaded_real(); library != nullptr) return library;
-  return once().status;
+  return state.status;
 }
 
 }  // namespace rocenante::nccl

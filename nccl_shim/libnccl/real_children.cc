@@ -5,8 +5,11 @@
 #include <vector>
 
 #include "lib/base/log.h"
+#include "lib/comm/at_once.h"
 #include "lib/comm/boundary.h"
+#include "lib/net/deadline.h"
 #include "nccl_shim/libnccl/exchange.h"
+#include "nccl_shim/libnccl/families.h"
 #include "nccl_shim/libnccl/own_world.h"
 #include "nccl_shim/libnccl/real_world.h"
 #include "nccl_shim/libnccl/thread_group.h"
@@ -21,47 +24,29 @@ Participant participant(const SideEntry& side) {
   return {side.core, side.rank, side.ranks, &side.config};
 }
 
-Result<std::vector<Place>> place_grows(const std::vector<const RealChild*>& children,
-                                       const std::vector<const SideEntry*>& parents) {
-  std::vector<GrowAsk> asks;
-  for (std::size_t i = 0; i < children.size(); ++i) {
-    asks.push_back({participant(*parents[i]), children[i]->id, children[i]->ranks});
-  }
-  RCN_ASSIGN(const std::vector<std::optional<UniqueId>> ids, exchange_grows(asks));
-  std::vector<Place> places(children.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i]) places[i] = {*ids[i], parents[i]->rank, children[i]->ranks};
-  }
-  return places;
+Result<Place> place_shrink(const RealChild& child, const SideEntry& parent) {
+  const std::vector<bool>& out = child.left_out;
+  RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(parent.core));
+  RCN_ASSIGN(const UniqueId id, use->reunion_id(out));
+  return Place{id, static_cast<int>(std::count(out.begin(), out.begin() + parent.rank, false)),
+               static_cast<int>(std::count(out.begin(), out.end(), false))};
 }
 
-Result<std::vector<Place>> place_shrinks(const std::vector<const RealChild*>& children,
-                                         const std::vector<const SideEntry*>& parents) {
-  std::vector<Place> places;
-  for (std::size_t i = 0; i < children.size(); ++i) {
-    const std::vector<bool>& out = children[i]->left_out;
-    RCN_ASSIGN(const PinnedUse use, PinnedUse::begin(parents[i]->core));
-    RCN_ASSIGN(const UniqueId id, use->reunion_id(out));
-    places.push_back({id, static_cast<int>(std::count(out.begin(), out.begin() + parents[i]->rank, false)),
-                      static_cast<int>(std::count(out.begin(), out.end(), false))});
+Result<Place> place(const RealChild& child, const SideEntry& parent) {
+  switch (child.made_by) {
+    case RealChild::Made::kSplit:
+      return exchange_split({participant(parent), child.color, child.key});
+    case RealChild::Made::kShrink:
+      return place_shrink(child, parent);
+    case RealChild::Made::kGrow:
+      break;
   }
-  return places;
-}
-
-// For children made in one way.
-Result<std::vector<Place>> place(const std::vector<const RealChild*>& children,
-                                 const std::vector<const SideEntry*>& parents) {
-  if (children.front()->made_by == RealChild::Made::kGrow) return place_grows(children, parents);
-  if (children.front()->made_by == RealChild::Made::kShrink) return place_shrinks(children, parents);
-  std::vector<SplitAsk> asks;
-  for (std::size_t i = 0; i < children.size(); ++i) {
-    asks.push_back({participant(*parents[i]), children[i]->color, children[i]->key});
-  }
-  return exchange_splits(asks);
+  RCN_ASSIGN(const std::optional<UniqueId> id, exchange_grow({participant(parent), child.id, child.ranks}));
+  return id ? Place{*id, parent.rank, child.ranks} : Place{};
 }
 
 std::unique_ptr<SideEntry> make_side(const SideEntry& parent, const Place& place, bool blocking) {
-  auto child = std::make_unique<SideEntry>(place.rank, place.ranks, parent.config);
+  auto child = std::make_unique<SideEntry>(place.rank, place.ranks, parent.config, parent.device);
   child->id = place.id;
   child->blocking = blocking;
   return child;
@@ -84,45 +69,34 @@ bool can_follow(SideEntry& parent, RealChild::Made made_by) {
   return parent.decision.load(std::memory_order_acquire) == SideEntry::kOurs;
 }
 
-// Alone, in the background: the real library has made the new communicator, and the client, who has no
-// other way to ask for it, learns that it is there when our side is.
-void follow_alone(SideEntry& parent, const RealChild& child) {
+// The real library has made the new communicator. A blocking one's side meets at its first call, but after
+// a shrink, whose ranks meet where those of the parent's next shrink will. Of a non-blocking parent its
+// client, who has no other way to ask for it, learns that it is there when our side is.
+Status follow(SideEntry& parent, const RealChild& child) {
   if (child.made_by == RealChild::Made::kSplit) (void)decide(parent);
-  if (!can_follow(parent, child.made_by)) return;
-  const Result<std::vector<Place>> places = place({&child}, {&parent});
-  if (!places.ok()) return tell_failure(places.status());
-  if (places.value().front().ranks == 0) return;
-  auto side = make_side(parent, places.value().front(), child.blocking);
-  (void)decide(*side);
+  if (!can_follow(parent, child.made_by)) return {};
+  RCN_ASSIGN(const Place found, place(child, parent));
+  if (found.ranks == 0) return {};
+  auto side = make_side(parent, found, child.blocking);
+  if (!parent.blocking || !child.blocking || child.made_by == RealChild::Made::kShrink) {
+    (void)decide(*side);
+    set_driver(*side, child.driver);
+  }
+  // The client may have given up its handle with the parent, or the process.
+  if (net::cancelled()) return {};
   add_child(*child.handle, std::move(side));
+  return {};
 }
 
-// Those of blocking parents: all of this thread's at once, since they may wait for each other.
-void follow_together(const std::vector<const RealChild*>& children) {
-  std::vector<SidePin> pins;
-  std::vector<const SideEntry*> parents;
-  std::vector<const RealChild*> followed;
-  for (const RealChild* child : children) {
-    SidePin side(child->parent);
-    if (!side || !can_follow(*side, child->made_by)) continue;
-    parents.push_back(&*side);
-    pins.push_back(std::move(side));
-    followed.push_back(child);
+// Those of one parent, one after the other. Giving up the parent ends every wait.
+void follow_in_turn(SideEntry& parent, const std::vector<RealChild>& children) {
+  const net::ScopedCancel cancel(parent.work.cancelled());
+  for (const RealChild& child : children) {
+    const Status followed = caught([&] { return follow(parent, child); });
+    if (!followed.ok()) tell_failure(followed);
   }
-  if (followed.empty()) return;
-  const Result<std::vector<Place>> places = place(followed, parents);
-  if (!places.ok()) return tell_failure(places.status());
-  std::vector<void*> to_meet;
-  for (std::size_t i = 0; i < followed.size(); ++i) {
-    if (places.value()[i].ranks == 0) continue;
-    void* const made = *followed[i]->handle;
-    add_child(made, make_side(*parents[i], places.value()[i], followed[i]->blocking));
-    // A blocking one meets at its first call; this one's calls may not wait.
-    if (!followed[i]->blocking) to_meet.push_back(made);
-  }
-  // Their parents may end meanwhile.
-  pins.clear();
-  decide_all(to_meet);
+  // What was exchanged made it this thread's.
+  set_driver(parent, children.front().driver);
 }
 
 bool child_blocking(const SideEntry& parent, const void* config) {
@@ -165,26 +139,30 @@ std::optional<RealChild> note_grow(void* parent, int ranks, const rcnUniqueId* i
 
 bool follow_children(const std::vector<RealChild>& children) {
   bool goes_on = false;
-  std::vector<void*> undecided;
-  for (const RealChild& child : children) {
-    const SidePin side(child.parent);
-    if (side && side->blocking && child.made_by == RealChild::Made::kSplit)
-      undecided.push_back(child.parent);
-  }
-  decide_all(undecided);
-  for (const auto made_by : {RealChild::Made::kSplit, RealChild::Made::kGrow, RealChild::Made::kShrink}) {
-    std::vector<const RealChild*> here;
-    for (const RealChild& child : children) {
-      const SidePin side(child.parent);
-      if (!side || child.made_by != made_by) continue;
-      if (side->blocking) {
-        here.push_back(&child);
-        continue;
-      }
-      wait_with(*side, [&parent = *side, child] { follow_alone(parent, child); });
-      goes_on = true;
+  std::vector<SidePin> pins;
+  std::vector<std::vector<RealChild>> here;
+  for (std::vector<RealChild>& family : by_parent(children)) {
+    SidePin side(family.front().parent);
+    if (!side) continue;
+    if (side->blocking) {
+      pins.push_back(std::move(side));
+      here.push_back(std::move(family));
+      continue;
     }
-    follow_together(here);
+    wait_with(*side, [&parent = *side, all = std::move(family)] { follow_in_turn(parent, all); });
+    goes_on = true;
+  }
+  if (here.size() == 1) {
+    follow_in_turn(*pins.front(), here.front());
+    return goes_on;
+  }
+  // Ranks of one world that this thread holds wait for each other.
+  const std::vector<Status> results = run_at_once(here.size(), [&](std::size_t i) -> Status {
+    follow_in_turn(*pins[i], here[i]);
+    return {};
+  });
+  for (const Status& result : results) {
+    if (!result.ok()) tell_failure(result);
   }
   return goes_on;
 }

@@ -37,8 +37,12 @@ void settle(SideEntry& entry, SideEntry::Decision decision, std::string why) {
 
 Status meet(SideEntry& entry) {
   const net::ScopedCancel cancel(entry.work.cancelled());
-  const PendingInit init{&entry.core, entry.id, static_cast<std::uint32_t>(entry.rank),
-                         static_cast<std::uint32_t>(entry.ranks), entry.core_config};
+  const PendingInit init{&entry.core,
+                         entry.id,
+                         static_cast<std::uint32_t>(entry.rank),
+                         static_cast<std::uint32_t>(entry.ranks),
+                         entry.core_config,
+                         entry.device};
   return caught([&] { return initialise(init); });
 }
 
@@ -80,7 +84,9 @@ std::unique_ptr<SideEntry> prepare_side(const rcnUniqueId& id, int nranks, int r
   Result<Config> settings = load_settings({});
   const Result<UniqueId> ours = side_id(id);
   if (!settings.ok() || (!ours.ok() && settings.value().integer(Key::kStats) == 0)) return nullptr;
-  auto entry = std::make_unique<SideEntry>(rank, nranks, settings.take());
+  Config taken = settings.take();
+  Result<std::shared_ptr<Device>> device = open_device(ours.ok() ? taken.text(Key::kDevice) : "host");
+  auto entry = std::make_unique<SideEntry>(rank, nranks, std::move(taken), std::move(device));
   const Result<bool> blocking = read_blocking(config);
   entry->blocking = !blocking.ok() || blocking.value();
   if (ours.ok()) {
@@ -104,19 +110,26 @@ bool adopt_now(void** handle, std::unique_ptr<SideEntry> entry) {
   if (handle == nullptr || *handle == nullptr) return false;
   SideEntry& added = *entry;
   const bool goes_on = !added.blocking && added.decision == SideEntry::kUndecided;
-  if (goes_on) wait_with(added, [&added] { (void)decide(added); });
+  if (goes_on) {
+    wait_with(added, [&added, driver = thread_number()] {
+      (void)decide(added);
+      set_driver(added, driver);
+    });
+  }
   const Status status = add_side(*handle, std::move(entry));
   if (!status.ok()) log_warn(-1, "every call of a communicator will be NCCL's: {}", status.text());
   return status.ok() && goes_on;
 }
 
-void adopt_all(void** comms, int count) {
+void adopt_all(void** comms, int count, const int* devices) {
   const Status status = [&]() -> Status {
     RCN_ASSIGN(const Config config, load_settings({}));
     if (!own_side_possible(config) || group_is_open()) return {};
     RCN_ASSIGN(const UniqueId id, create_unique_id(config));
     for (int rank = 0; rank < count; ++rank) {
-      auto entry = std::make_unique<SideEntry>(rank, count, config);
+      const int number = devices == nullptr ? rank : devices[rank];
+      auto entry =
+          std::make_unique<SideEntry>(rank, count, config, open_device(config.text(Key::kDevice), number));
       entry->id = id;
       RCN_TRY(add_side(comms[rank], std::move(entry)));
     }
@@ -154,8 +167,9 @@ void decide_all(const std::vector<void*>& comms) {
   const std::uint64_t driver = thread_number();
   const std::vector<Status> results = run_at_once(comms.size(), [&](std::size_t i) -> Status {
     const SidePin side(comms[i]);
-    if (!side || decide(*side) != SideEntry::kOurs) return {};
-    if (const ExclusiveUse use(side->core); use) use->set_driver(driver);
+    if (!side) return {};
+    (void)decide(*side);
+    set_driver(*side, driver);
     return {};
   });
   // Where no threads can be had, each decides at its own first call.
@@ -165,15 +179,39 @@ void decide_all(const std::vector<void*>& comms) {
 }
 
 void wait_with(SideEntry& entry, std::function<void()> todo) {
-  // Several of one group.
-  if (entry.progress.load(std::memory_order_acquire) == SideEntry::kWaiting) {
-    todo = [first = std::move(entry.todo), second = std::move(todo)] {
-      first();
-      second();
-    };
+  const std::lock_guard lock(entry.todo_mutex);
+  entry.todo.push_back(std::move(todo));
+  // While others are being done it waits for another question after them.
+  std::uint32_t progress = SideEntry::kIdle;
+  entry.progress.compare_exchange_strong(progress, SideEntry::kWaiting, std::memory_order_release);
+}
+
+namespace {
+
+// All that was waiting when the work began; what has come meanwhile waits on.
+void do_waiting(SideEntry& entry) {
+  std::vector<std::function<void()>> now;
+  {
+    const std::lock_guard lock(entry.todo_mutex);
+    now.swap(entry.todo);
   }
-  entry.todo = std::move(todo);
-  entry.progress.store(SideEntry::kWaiting, std::memory_order_release);
+  for (const std::function<void()>& todo : now) {
+    (void)guarded([&]() -> Status {
+      todo();
+      return {};
+    });
+  }
+  const std::lock_guard lock(entry.todo_mutex);
+  // Release: all that was done before what the next question finds.
+  entry.progress.store(entry.todo.empty() ? SideEntry::kIdle : SideEntry::kWaiting,
+                       std::memory_order_release);
+}
+
+}  // namespace
+
+void set_driver(const SideEntry& side, std::uint64_t driver) {
+  if (side.decision.load(std::memory_order_acquire) != SideEntry::kOurs) return;
+  if (const ExclusiveUse use(side.core); use) use->set_driver(driver);
 }
 
 bool side_goes_on(void* comm) {
@@ -186,17 +224,14 @@ bool side_goes_on(void* comm) {
   }
   const Status started = entry.work.start([&entry] {
     const net::ScopedCancel cancel(entry.work.cancelled());
-    (void)guarded([&]() -> Status {
-      entry.todo();
-      return {};
-    });
-    // Release: all that was done before what the next question finds.
-    entry.progress.store(SideEntry::kIdle, std::memory_order_release);
+    do_waiting(entry);
   });
   if (started.ok()) return true;
   log_warn(entry.rank, "our side of a communicator takes no part in anything new: {}", started.text());
   const std::lock_guard lock(entry.deciding);
   if (entry.decision == SideEntry::kUndecided) settle(entry, SideEntry::kReal, started.text());
+  const std::lock_guard waiting(entry.todo_mutex);
+  entry.todo.clear();
   entry.progress.store(SideEntry::kIdle, std::memory_order_release);
   return false;
 }

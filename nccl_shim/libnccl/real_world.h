@@ -43,7 +43,7 @@ bool adopt_side(void** handle, std::unique_ptr<SideEntry> entry);
 bool adopt_now(void** handle, std::unique_ptr<SideEntry> entry);
 
 // The same for communicators that one process has made at once, whose ids nobody saw.
-void adopt_all(void** comms, int count);
+void adopt_all(void** comms, int count, const int* devices);
 
 // A call on a communicator with a side of ours for which the real library makes another out of it.
 struct RealChild {
@@ -57,6 +57,7 @@ struct RealChild {
   std::vector<bool> left_out = {};  // shrink, by rank
   int ranks = 0;                    // grow
   std::optional<UniqueId> id = {};  // grow, on the rank that has it
+  std::uint64_t driver = thread_number();
 };
 // What is to be followed of it, before the real library is called; empty where there is nothing.
 std::optional<RealChild> note_split(void* parent, int color, int key, void** made, const void* config);
@@ -64,14 +65,16 @@ std::optional<RealChild> note_shrink(void* parent, const int* left_out, int coun
                                      const void* config);
 std::optional<RealChild> note_grow(void* parent, int ranks, const rcnUniqueId* id, void** made,
                                    const void* config);
-// Our sides of those that the real library has made, or is making, together. The sides of a split's parents
-// meet for it: a split is a call of every rank, as an eligible collective is. True if some parents are
-// non-blocking: their sides follow when they are asked whether the real library is done.
+// Our sides of those that the real library has made, or is making, together: of one parent in the order of
+// the calls, of different parents independently. The sides of a split's parents meet for it: a split is a
+// call of every rank, as an eligible collective is. True if some parents are non-blocking: their sides
+// follow when they are asked whether the real library is done.
 bool follow_children(const std::vector<RealChild>& children);
 // As extend_id, for the id that a communicator with a side of ours grows with.
 void extend_grow_id(void* parent, rcnUniqueId* id);
 
-// What our side has yet to do when the real library has finished a call that it only began.
+// What our side has yet to do when the real library has finished a call that it only began. Any thread;
+// what was there before is done first.
 void wait_with(SideEntry& entry, std::function<void()> todo);
 // For a question whether a communicator is done, to which the real library says yes: whether our side is
 // not. Begins what is waiting.
@@ -79,6 +82,9 @@ bool side_goes_on(void* comm);
 // Whether it has still to finish what a call has begun, and what a call is told then.
 bool is_busy(const void* comm);
 Status busy_error(const void* comm);
+
+// Makes our side of one the calling thread's to drive, or that of `driver`; nothing where there is none.
+void set_driver(const SideEntry& side, std::uint64_t driver);
 
 // Which of the two performs calls that are eligible; at the first of them the ranks' sides meet, in bounded
 // time, and either all take part or none does.

@@ -95,11 +95,13 @@ Result<SideBucket*> place(Writer& table, std::uintptr_t key) {
 
 }  // namespace
 
-SideEntry::SideEntry(int rank_number, int rank_count, Config settings)
+SideEntry::SideEntry(int rank_number, int rank_count, Config settings,
+                     Result<std::shared_ptr<Device>> opened)
     : rank(rank_number),
       ranks(rank_count),
       config(std::move(settings)),
       core_config(config.with(Key::kStats, "0")),
+      device(std::move(opened)),
       max_bytes(largest_of_ours(config, rank_count)),
       fork_generation(net::fork_generation()) {}
 

@@ -12,10 +12,12 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lib/base/config.h"
 #include "lib/base/status.h"
 #include "lib/comm/unique_id.h"
+#include "lib/device/registry.h"
 #include "nccl_shim/libnccl/background.h"
 #include "nccl_shim/libnccl/counters.h"
 
@@ -30,12 +32,14 @@ struct SideEntry {
     kRunning,
   };
 
-  SideEntry(int rank_number, int rank_count, Config settings);
+  // `opened`: by the client's thread, as which one is current is a thread's.
+  SideEntry(int rank_number, int rank_count, Config settings, Result<std::shared_ptr<Device>> opened);
 
   const int rank;
   const int ranks;
   const Config config;
   const Config core_config;  // of our side's communicator: its counters come out in our line
+  const Result<std::shared_ptr<Device>> device;
   // The largest call of ours, by Collective: bytes of the larger of its buffers.
   const std::array<std::uint64_t, kNumCollectives> max_bytes;
   const std::uint64_t fork_generation;
@@ -50,8 +54,9 @@ struct SideEntry {
   ForwardCounters forwarded;
 
   // Of a non-blocking communicator: what our side does after a call that the real library has finished,
-  // begun by the client's next question whether it has. Written before progress becomes kWaiting.
-  std::function<void()> todo;
+  // begun by the client's next question whether it has (wait_with, side_goes_on).
+  std::mutex todo_mutex;
+  std::vector<std::function<void()>> todo;
   std::atomic<std::uint32_t> progress{kIdle};
   Background work;  // does it; its cancellation ends every wait of our side for other ranks
 };

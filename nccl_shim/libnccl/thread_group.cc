@@ -77,6 +77,15 @@ void count_forwarded(const ThreadGroup::SideCall& call) {
                         call.may_be_ours ? Reason::kNotTakingPart : why_not_ours(*side, call.call));
 }
 
+// Takes out those that wait for calls which make others out of communicators.
+std::vector<OwnInit> take_joining(std::vector<OwnInit>* inits) {
+  const auto first =
+      std::stable_partition(inits->begin(), inits->end(), [](const OwnInit& init) { return !init.joins; });
+  std::vector<OwnInit> joining(first, inits->end());
+  inits->erase(first, inits->end());
+  return joining;
+}
+
 rcnResult_t run_real(const std::vector<const ThreadGroup::SideCall*>& calls, bool in_group) {
   rcnResult_t first = in_group ? rcnSuccess : rcn_nccl_forward_GroupStart();
   for (const ThreadGroup::SideCall* call : calls) {
@@ -182,9 +191,11 @@ rcnResult_t ThreadGroup::end_all() {
   rcnResult_t first = run_side_calls();
   keep_first(&first, adopt_made(first));
   keep_first(&first, run_real_ends());
-  keep_first(&first, guarded([&] { return run_inits(std::exchange(inits, {})); }));
+  std::vector<OwnInit> alone = std::exchange(inits, {});
+  const std::vector<OwnInit> joining = take_joining(&alone);
+  keep_first(&first, guarded([&] { return run_inits(alone); }));
   keep_first(&first, guarded([] { return CallGroup::of_this_thread().end(); }));
-  keep_first(&first, guarded([&] { return make_children(std::exchange(children, {})); }));
+  keep_first(&first, guarded([&] { return make_children(std::exchange(children, {}), joining); }));
   for (OwnSlot* slot : std::exchange(finalizes, {})) {
     keep_first(&first, guarded([&] { return run_finalize(slot); }));
   }

@@ -160,6 +160,46 @@ TEST_CASE("splits of a group are followed, on threads with one rank and with sev
   CHECK(recorder().count(kAllReduce) == 0);
 }
 
+// Two splits, and two shrinks by rank 0 that are the same.
+TEST_CASE("what one group makes out of one communicator is followed, blocking or not") {
+  for (const bool blocking : {true, false}) {
+    for (int round = 0; round < 3; ++round) {
+      recorder().clear();
+      const std::string text = run(
+          3,
+          [](Rank& self) -> std::string {
+            // The sides have met before: rank 0 does not shrink.
+            if (std::string wrong_sum = reduce(self, kSmall); !wrong_sum.empty()) return wrong_sum;
+            int left_out[1] = {0};
+            void* made[4] = {};
+            RCN_CALL(ncclGroupStart());
+            for (int i = 0; i < 2; ++i) {
+              const int key = i == 0 ? -self.rank : self.rank;
+              const rcnResult_t split =
+                  ncclCommSplit(self.comm, i == 1 && self.rank == 1 ? -1 : 0, key, &made[i], nullptr);
+              if (split != rcnSuccess && split != rcnInProgress) return ncclGetLastError(nullptr);
+            }
+            for (int i = 2; self.rank != 0 && i < 4; ++i) {
+              const rcnResult_t shrunk = ncclCommShrink(self.comm, left_out, 1, &made[i], nullptr, 0);
+              if (shrunk != rcnSuccess && shrunk != rcnInProgress) return ncclGetLastError(nullptr);
+            }
+            RCN_DONE(ncclGroupEnd(), self.comm);
+            RCN_BOTH(made[0], 2 - self.rank, 3);
+            if (self.rank != 1) RCN_BOTH(made[1], self.rank / 2, 2);
+            for (int i = 2; self.rank != 0 && i < 4; ++i) RCN_BOTH(made[i], self.rank - 1, 2);
+            RCN_BOTH(self.comm, self.rank, 3);
+            for (void* each : made) {
+              if (each != nullptr) RCN_CALL(ncclCommDestroy(each));
+            }
+            return "";
+          },
+          blocking);
+      CHECK(text == "");
+      CHECK(only_large(3 + 2 + 2 + 2 + 3));
+    }
+  }
+}
+
 TEST_CASE("shrinking is followed without the ranks that are left out") {
   for (const bool blocking : {true, false}) {
     for (const int flags : {0, kAbortShrink}) {

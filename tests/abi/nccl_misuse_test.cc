@@ -4,6 +4,7 @@
 // never a crash and never a wait without end. Run with ROCENANTE_FALLBACK=off.
 #include <rocenante/rocenante.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/abi/nccl_ranks.h"
@@ -301,14 +303,22 @@ TEST_CASE("a child forked while a non-blocking call is under way can give the co
   CHECK(ncclCommDestroy(other) == rcnSuccess);
 }
 
-TEST_CASE("a process may end while a non-blocking call is under way", "[exit]") {
+// The new communicator's handle is in memory that its client gives up before: on a stack, it would be what
+// goes on there after main() has returned.
+TEST_CASE("a process may end, or abort, while a non-blocking call is under way") {
   enum Call { kInit, kSplit, kShrink };
-  for (const Call call : {kInit, kSplit, kShrink}) {
-    const int status = in_child([&] {
+  for (const auto& [call, aborts] :
+       {std::pair(kInit, false), std::pair(kSplit, false), std::pair(kShrink, false),
+        std::pair(kSplit, true), std::pair(kShrink, true)}) {
+    const int status = in_child([call = call, aborts = aborts] {
       rcnUniqueId id;
       ConfigHead config{sizeof config, kConfigMagic, 22800, 0};
       void* comms[2] = {};
-      void* part = nullptr;
+      const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+      void* const memory =
+          ::mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (memory == MAP_FAILED) return 5;
+      auto* const part = static_cast<void**>(memory);
       if (ncclGetUniqueId(&id) != rcnSuccess) return 1;
       for (int rank = 0; rank < (call == kInit ? 1 : 2); ++rank) {
         if (ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config) != rcnInProgress) return 2;
@@ -318,8 +328,10 @@ TEST_CASE("a process may end while a non-blocking call is under way", "[exit]") 
         if (!wait_until_done(comm).empty()) return 3;
       }
       // Rank 1 does not come.
-      const rcnResult_t begun = call == kSplit ? ncclCommSplit(comms[0], 0, 0, &part, nullptr)
-                                               : ncclCommShrink(comms[0], nullptr, 0, &part, nullptr, 0);
+      const rcnResult_t begun = call == kSplit ? ncclCommSplit(comms[0], 0, 0, part, nullptr)
+                                               : ncclCommShrink(comms[0], nullptr, 0, part, nullptr, 0);
+      ::munmap(memory, page);
+      if (aborts && ncclCommAbort(comms[0]) != rcnSuccess) return 6;
       return begun == rcnInProgress ? 0 : 4;
     });
     CHECK(status == 0);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "lib/device/cuda_device.h"
+#include "lib/device/registry.h"
 #include "tests/gpu/empty_kernel.h"
 #include "tests/gpu/ranks.h"
 
@@ -107,7 +108,7 @@ std::string run(Seat& seat) {
 
 bool runs_kernels() {
   gpu().attach();
-  const rocenante::Status status = rocenante::cuda_device().status();
+  const rocenante::Status status = rocenante::cuda_device(rocenante::kCurrentDevice).status();
   if (!status.ok()) std::fprintf(stderr, "latency: %s\n", status.text().c_str());
   return status.ok();
 }

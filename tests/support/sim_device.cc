@@ -16,8 +16,26 @@ namespace {
 
 thread_local std::shared_ptr<SimDevice> current_device;
 
+// Of the process, and outliving what its last threads do.
+struct Numbered {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<SimDevice>> devices;
+};
+Numbered& numbered() {
+  static auto* const instance = new Numbered;
+  return *instance;
+}
+
+Result<std::shared_ptr<Device>> device_of_number(int number) {
+  const std::lock_guard lock(numbered().mutex);
+  const auto at = static_cast<std::size_t>(number);
+  if (at < numbered().devices.size()) return std::shared_ptr<Device>(numbered().devices[at]);
+  return make_error(Code::kInvalidUsage, "ROCENANTE_DEVICE=sim: there is no simulated device {}", number);
+}
+
 const bool kRegistered = [] {
-  register_device("sim", []() -> Result<std::shared_ptr<Device>> {
+  register_device("sim", [](int number) -> Result<std::shared_ptr<Device>> {
+    if (number != kCurrentDevice) return device_of_number(number);
     if (current_device != nullptr) return std::shared_ptr<Device>(current_device);
     return make_error(Code::kInvalidUsage, "ROCENANTE_DEVICE=sim: this thread has no simulated device");
   });
@@ -55,6 +73,11 @@ SimDevice::~SimDevice() = default;
 
 void SimDevice::make_current(std::shared_ptr<SimDevice> device) {
   current_device = std::move(device);
+}
+
+void SimDevice::number(std::vector<std::shared_ptr<SimDevice>> devices) {
+  const std::lock_guard lock(numbered().mutex);
+  numbered().devices = std::move(devices);
 }
 
 void* SimDevice::make_stream() {

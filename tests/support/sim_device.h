@@ -77,6 +77,8 @@ class SimDevice final : public StreamDevice {
   // Communicators that this thread makes with ROCENANTE_DEVICE=sim are on `device`, until it says
   // otherwise.
   static void make_current(std::shared_ptr<SimDevice> device);
+  // The process's devices 0, 1 and so on, for who names one by its number.
+  static void number(std::vector<std::shared_ptr<SimDevice>> devices);
 
   // What a program does with a device. Streams are known by their handles; null is the default stream.
   void* make_stream();

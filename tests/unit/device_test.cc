@@ -11,6 +11,7 @@
 #include "lib/device/cuda_device.h"
 #include "lib/device/deferred_release.h"
 #include "lib/device/gpu_facts.h"
+#include "lib/device/registry.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -230,7 +231,7 @@ TEST_CASE("A share outlives the device that it is of") {
 TEST_CASE("A machine without a GPU says why CUDA cannot be used") {
   const auto available = rocenante::cuda_available();
   if (available.ok()) return;  // tests/gpu has the rest
-  REQUIRE(rocenante::cuda_device().status().text() == available.text());
+  REQUIRE(rocenante::cuda_device(rocenante::kCurrentDevice).status().text() == available.text());
   REQUIRE(rocenante::describe_cuda() == available.text());
   const std::string& why = available.text();
   REQUIRE((contains(why, "no NVIDIA driver: ") || contains(why, "this build has no CUDA") ||

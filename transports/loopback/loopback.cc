@@ -7,6 +7,7 @@
 #include <span>
 
 #include "lib/net/crypto.h"
+#include "lib/net/fork.h"
 #include "transports/mapped_link.h"
 
 namespace rocenante {
@@ -17,12 +18,18 @@ struct Published {
   std::shared_ptr<Region> outbox;
 };
 
+constinit std::mutex registry_mutex;
+[[maybe_unused]] const bool kHooked = [] {
+  net::add_fork_hooks(&net::kLockedAcrossFork<registry_mutex>);
+  return true;
+}();
+
 // What ranks of this process have opened, by a random number that the blob carries: nothing that arrives in
 // a blob is ever used as an address.
 class Registry {
  public:
   std::uint64_t add(Published entry) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(registry_mutex);
     std::uint64_t id = 0;
     do {
       net::random_bytes(std::as_writable_bytes(std::span(&id, 1)));
@@ -31,11 +38,12 @@ class Registry {
     return id;
   }
   void remove(std::uint64_t id) {
-    const std::lock_guard lock(mutex_);
-    entries_.erase(id);
+    decltype(entries_)::node_type gone;  // its memory goes after the lock
+    const std::lock_guard lock(registry_mutex);
+    gone = entries_.extract(id);
   }
   bool find(std::uint64_t id, Published* entry) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(registry_mutex);
     const auto at = entries_.find(id);
     if (at == entries_.end()) return false;
     *entry = at->second;
@@ -43,17 +51,19 @@ class Registry {
   }
 
  private:
-  std::mutex mutex_;
   std::map<std::uint64_t, Published> entries_;
 };
 
-// Made when the library is loaded, so that it outlives whatever ends its threads.
-Registry registry;
+// Never destroyed: threads may still make and leave communicators while static objects go.
+Registry& registry() {
+  static auto* const instance = new Registry;
+  return *instance;
+}
 
 class LoopbackTransport final : public Transport {
  public:
   ~LoopbackTransport() override {
-    if (id_ != 0) registry.remove(id_);
+    if (id_ != 0) registry().remove(id_);
   }
 
   const char* name() const override { return "loopback"; }
@@ -62,7 +72,7 @@ class LoopbackTransport final : public Transport {
   Result<std::string> open(const TransportContext& context) override {
     context_ = context;
     peers_.resize(context.ranks);
-    id_ = registry.add({context.inbox, context.outbox});
+    id_ = registry().add({context.inbox, context.outbox});
     return fmt::format("{:x}", id_);
   }
 
@@ -72,7 +82,7 @@ class LoopbackTransport final : public Transport {
     const char* const end = blob.data() + blob.size();
     const auto [next, error] = std::from_chars(blob.data(), end, id, 16);
     Published& entry = peers_[peer];
-    if (error != std::errc() || next != end || !registry.find(id, &entry)) {
+    if (error != std::errc() || next != end || !registry().find(id, &entry)) {
       return make_error(Code::kRemoteError, "loopback: rank {} is not in this process", peer);
     }
     *link = mapped_link(context_.geometry, context_.rank, peer, context_.inbox->address(),

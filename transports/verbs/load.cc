@@ -71,9 +71,10 @@ Loaded load() {
 }  // namespace
 
 Result<const VerbsApi*> load_verbs() {
-  static const Loaded loaded = load();
-  if (!loaded.error.empty()) return Status(Code::kInvalidUsage, loaded.error);
-  return &loaded.api;
+  // Never destroyed: threads may use adapters while static objects go.
+  static const auto* const loaded = new Loaded(load());
+  if (!loaded->error.empty()) return Status(Code::kInvalidUsage, loaded->error);
+  return &loaded->api;
 }
 
 Status verbs_usable() {

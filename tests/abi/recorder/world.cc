@@ -127,7 +127,7 @@ void make_part(const Split& split, std::uint64_t number) {
   id.resize(kIdBytes);
   make_comm(split.made, static_cast<int>(members.size()), id.data(),
             static_cast<int>(self - members.begin()), split.blocking);
-  (*split.made)->unfinished = nullptr;
+  (*split.made)->unfinished.clear();
 }
 
 void take(const Split& split) {
@@ -142,13 +142,13 @@ void take(const Split& split) {
 rcnResult_t split_later(const Split& split) {
   *split.made = nullptr;
   bring(split);
-  split.comm->unfinished = [split, number = split.comm->next_split++, asked = 0]() mutable {
+  split.comm->unfinished.push_back([split, number = split.comm->next_split++, asked = 0]() mutable {
     World& world = *split.comm->world;
     const std::lock_guard lock(world.mutex);
     if (++asked < 3 || !all_have_split(world, number)) return false;
     make_part(split, number);
     return true;
-  };
+  });
   return rcnInProgress;
 }
 
@@ -157,18 +157,18 @@ rcnResult_t make_of(Comm* parent, Comm** made, int ranks, std::string id, int ra
   id.resize(kIdBytes);
   const auto make = [=] {
     make_comm(made, ranks, id.data(), rank, blocking);
-    (*made)->unfinished = nullptr;
+    (*made)->unfinished.clear();
   };
   *made = nullptr;
   if (parent->blocking) {
     make();
     return rcnSuccess;
   }
-  parent->unfinished = [make, asked = 0]() mutable {
+  parent->unfinished.push_back([make, asked = 0]() mutable {
     if (++asked < 3) return false;
     make();
     return true;
-  };
+  });
   return rcnInProgress;
 }
 
@@ -220,7 +220,7 @@ rcnResult_t make_comm(Comm** comm, int ranks, const void* id, int rank, bool blo
   (*comm)->rank = rank;
   (*comm)->blocking = blocking;
   if (blocking) return rcnSuccess;
-  (*comm)->unfinished = [asked = 0]() mutable { return ++asked == 3; };
+  (*comm)->unfinished.push_back([asked = 0]() mutable { return ++asked == 3; });
   return rcnInProgress;
 }
 
@@ -234,8 +234,8 @@ rcnResult_t make_all(Comm** comms, std::uint64_t count) {
 }
 
 int state_of(Comm* comm) {
-  if (comm->unfinished == nullptr) return rcnSuccess;
-  if (comm->unfinished()) comm->unfinished = nullptr;
+  if (comm->unfinished.empty()) return rcnSuccess;
+  if (comm->unfinished.front()()) comm->unfinished.pop_front();
   return rcnInProgress;
 }
 
@@ -270,7 +270,7 @@ rcnResult_t shrink(Comm* parent, const int* excluded, int count, Comm** made, bo
   const auto is_out = [&](int rank) {
     return std::find(excluded, excluded + count, rank) != excluded + count;
   };
-  std::string id = "shrink";
+  std::string id = "shrink" + std::to_string(parent->next_shrink++);
   int place = 0;
   int ranks = 0;
   for (int rank = 0; rank < parent->world->ranks; ++rank) {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 
@@ -22,10 +23,11 @@ struct Comm {
   std::shared_ptr<World> world;
   int rank = 0;
   bool blocking = true;
-  std::uint64_t next = 0;        // collective
-  std::uint64_t next_split = 0;  // split
-  // What a non-blocking call has yet to do; true once it is done.
-  std::function<bool()> unfinished;
+  std::uint64_t next = 0;         // collective
+  std::uint64_t next_split = 0;   // split
+  std::uint64_t next_shrink = 0;  // shrink
+  // What non-blocking calls have yet to do, one after the other; true once it is done.
+  std::deque<std::function<bool()>> unfinished;
 };
 
 struct Call {
