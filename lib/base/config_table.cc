@@ -28,7 +28,7 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
      "each "
      "rank reduces a slice, then all gather the slices. Smaller ones take one, in which every rank sends "
      "all "
-     "to every other. auto is 64K for up to 4 ranks, 32K for more."},
+     "to every other. auto is 256K for 3 ranks, 48K for 4, 32K for more."},
     {Key::kSimd, "ROCENANTE_SIMD", ValueType::kChoice, nullptr, "auto", "",
      "auto|avx512|avx2|sse4|neon|scalar", 0, 0, Scope::kLocal, false,
      "Instruction set of the host reduction. Results do not depend on it; naming one that this processor "

@@ -333,8 +333,10 @@ void Communicator::choose_pieces(bool everybody_maps) {
   const std::uint64_t slice = geometry_.slot_bytes / ranks_ / 16 * 16;
   if (ranks_ < 3 || slice == 0) return;
   two_round_piece_bytes_ = slice * ranks_;
+  // From where on docs/benchmarks.md found a second wait to pay.
   two_round_bytes_ = config_.text(Key::kTwoRoundBytes) != "auto" ? config_.integer(Key::kTwoRoundBytes)
-                     : ranks_ <= 4                               ? 64 * kKiB
+                     : ranks_ == 3                               ? 256 * kKiB
+                     : ranks_ == 4                               ? 48 * kKiB
                                                                  : 32 * kKiB;
 }
 

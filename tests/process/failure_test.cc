@@ -227,6 +227,7 @@ TEST_CASE("Ranks leave right after their last call, with and without destroy, an
       REQUIRE(ended.exited);
       REQUIRE(ended.code == 0);
     }
+    if ((round + 1) % 50 == 0) std::fprintf(stderr, "%d rounds of leaving\n", round + 1);
   }
 }
 
