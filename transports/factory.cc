@@ -59,10 +59,7 @@ void find_ports(const Config& config, HostIdentity* identity) {
 }
 
 constinit std::mutex nonce_mutex;
-[[maybe_unused]] const bool kHooked = [] {
-  net::add_fork_hooks(&net::kLockedAcrossFork<nonce_mutex>);
-  return true;
-}();
+[[maybe_unused]] const bool kHooked = net::lock_across_fork<nonce_mutex>();
 
 std::uint64_t process_nonce() {
   // Drawn anew in a forked child, which must not pass for its parent.

@@ -15,12 +15,14 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
      "that transport for every pair, also within one host, and fails where it cannot serve."},
     {Key::kSlotBytes, "ROCENANTE_SLOT_BYTES", ValueType::kBytes, nullptr, "1M", "bytes", nullptr, 4096,
      1024.0 * 1024 * 1024, Scope::kAgreed, false,
-     "Size of one staging slot. A call larger than this runs in rounds; a rank holds two send slots, and "
+     "Size of one staging slot, without 128 bytes for each rank in those that are sent from. A call larger "
+     "than this runs in rounds; a rank holds two send slots, and "
      "two "
      "receive slots per peer that cannot map its memory."},
     {Key::kChunkBytes, "ROCENANTE_CHUNK_BYTES", ValueType::kBytes, nullptr, "64K", "bytes", nullptr, 128,
      1024.0 * 1024 * 1024, Scope::kAgreed, false,
-     "Most bytes one round moves when every peer maps our memory, so that the slots stay in the cache. At "
+     "Most bytes one round moves when every peer maps our memory and the call does not take two rounds "
+     "(ROCENANTE_TWO_ROUND_BYTES), so that the slots stay in the cache. At "
      "most one slot is used whatever this says."},
     {Key::kTwoRoundBytes, "ROCENANTE_TWO_ROUND_BYTES", ValueType::kBytes, nullptr, "auto", "bytes", "auto",
      113, 1024.0 * 1024 * 1024 * 1024, Scope::kAgreed, false,

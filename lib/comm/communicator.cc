@@ -330,10 +330,10 @@ void Communicator::choose_pieces(bool everybody_maps) {
   const std::uint64_t chunk = std::min(config_.integer(Key::kChunkBytes), geometry_.slot_bytes);
   piece_bytes_ = (everybody_maps ? chunk : geometry_.slot_bytes) / 16 * 16;
   two_round_bytes_ = ~std::uint64_t{0};
-  const std::uint64_t slice = geometry_.slot_bytes / ranks_ / 16 * 16;
-  if (ranks_ < 3 || slice == 0) return;
-  two_round_piece_bytes_ = slice * ranks_;
-  // From where on docs/benchmarks.md found a second wait to pay.
+  if (ranks_ < 3) return;
+  // No less than a slot, so that a call of one is one piece.
+  two_round_piece_bytes_ = protocol::slice_of(geometry_.slot_bytes, ranks_) * ranks_;
+  // About from where on a second wait paid, over the transports together (docs/benchmarks.md).
   two_round_bytes_ = config_.text(Key::kTwoRoundBytes) != "auto" ? config_.integer(Key::kTwoRoundBytes)
                      : ranks_ == 3                               ? 256 * kKiB
                      : ranks_ == 4                               ? 48 * kKiB

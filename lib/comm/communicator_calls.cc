@@ -278,6 +278,11 @@ template <class Op>
   std::uint64_t epoch = operation.epoch();
   std::uint32_t missing = operation.missing();
   for (;;) {
+    const protocol::Verdict verdict = operation.step();
+    if (verdict != protocol::Verdict::kPending) return verdict;
+    if (!lane_.all_mapped) progress_transports(operation.epoch());
+    // After the transports were looked at: what a peer sent before it was lost may have come while this
+    // process was stopped.
     if (backoff.time_to_check()) {
       const std::uint64_t now = monotonic_ns();
       // Time counts from the last progress, not from the start of the call: a large call makes many rounds.
@@ -287,9 +292,6 @@ template <class Op>
       backoff.checked(now);
       look_after(operation, backoff.waited_ns(now));
     }
-    const protocol::Verdict verdict = operation.step();
-    if (verdict != protocol::Verdict::kPending) return verdict;
-    if (!lane_.all_mapped) progress_transports(operation.epoch());
     backoff.pause([&](std::uint64_t limit_ns) { sleep(limit_ns, operation.epoch(), operation.missing()); });
   }
 }

@@ -10,10 +10,7 @@ namespace rocenante {
 namespace {
 
 constinit std::mutex worlds_mutex;
-[[maybe_unused]] const bool kHooked = [] {
-  net::add_fork_hooks(&net::kLockedAcrossFork<worlds_mutex>);
-  return true;
-}();
+[[maybe_unused]] const bool kHooked = net::lock_across_fork<worlds_mutex>();
 
 using Worlds = std::map<std::string, std::vector<std::weak_ptr<Driver>>>;
 // Never destroyed: threads may still make communicators while static objects go.

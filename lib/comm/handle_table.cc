@@ -18,9 +18,9 @@ constexpr std::size_t kMaxChunks = 64;
 constexpr std::size_t kQuarantine = 1024;
 
 constinit std::mutex table_mutex;
+[[maybe_unused]] const bool kHooked = net::lock_across_fork<table_mutex>();
 
 struct Table {
-  Table() { net::add_fork_hooks(&net::kLockedAcrossFork<table_mutex>); }
   std::array<std::atomic<SlotChunk*>, kMaxChunks> chunks{};
   std::size_t used = 0;  // slots ever given out
   std::deque<CommSlot*> resting;

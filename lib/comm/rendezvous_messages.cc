@@ -7,6 +7,7 @@
 #include "include/rocenante/rocenante.h"
 #include "lib/net/handshake.h"
 #include "lib/net/wire.h"
+#include "lib/protocol/layout.h"
 
 namespace rocenante {
 namespace {
@@ -89,8 +90,8 @@ std::optional<Status> decode_status(std::string_view body) {
 }
 
 std::string build_version() {
-  return fmt::format("{}.{}.{} rendezvous {} handshake {}", RCN_MAJOR, RCN_MINOR, RCN_PATCH,
-                     kRendezvousVersion, net::kHandshakeVersion);
+  return fmt::format("{}.{}.{} rendezvous {} handshake {} protocol {}", RCN_MAJOR, RCN_MINOR, RCN_PATCH,
+                     kRendezvousVersion, net::kHandshakeVersion, protocol::kProtocolVersion);
 }
 
 std::string rank_list(std::span<const std::uint32_t> ranks) {

@@ -15,9 +15,9 @@ namespace rocenante {
 namespace {
 
 constinit std::mutex mutex;
+[[maybe_unused]] const bool kHooked = net::lock_across_fork<mutex>();
 
 struct Books {
-  Books() { net::add_fork_hooks(&net::kLockedAcrossFork<mutex>); }
   std::map<void*, std::shared_ptr<void>> allocations;
 };
 

@@ -45,6 +45,15 @@ inline constexpr ForkHooks kLockedAcrossFork = {
     [] { kMutex.unlock(); },
 };
 
+// Registers them, once: initialises a constant of the table's file, so that it happens when the library is
+// loaded. Registering waits for a fork under way. At a first use that would be under the guard of a static
+// object, which the child then finds taken for ever.
+template <std::mutex& kMutex>
+bool lock_across_fork() {
+  add_fork_hooks(&kLockedAcrossFork<kMutex>);
+  return true;
+}
+
 // Sockets, eventfds, epoll instances that a child of fork() must not share.
 struct SocketFdTraits {
   using Value = int;

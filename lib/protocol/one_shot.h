@@ -173,7 +173,7 @@ class OneShot {
     piece_ = make_piece();
     const bool read_in_place = exchange_.closing_round;
     // Nobody reads the slot of a payload that rides in every member's line, except a combiner its own.
-    const bool unread = piece_.from_input || gathering_ ||
+    const bool unread = piece_.from_input || (kSlices && gathering_) ||
                         (piece_.in_line && lane_.all_mapped && !combiner_.reads_slot(piece_));
     if (piece_.bytes != 0 && !read_in_place && !unread) stage_part(piece_);
     take_own(piece_);
@@ -186,9 +186,11 @@ class OneShot {
   RCN_HD void tag_slot() {
     unsigned char* const slot = lane_.send[parity_of<Env>(epoch_)];
     env_.store_relaxed(slot_tag(slot), piece_.tag);
-    if (!piece_.sliced) return;
-    for (std::uint32_t member = 1; member < lane_.ranks; ++member)
-      env_.store_relaxed(slot_tag(slot + member * slice_stride(piece_.carried)), piece_.tag);
+    if constexpr (kSlices) {
+      if (!piece_.sliced) return;
+      for (std::uint32_t member = 1; member < lane_.ranks; ++member)
+        env_.store_relaxed(slot_tag(slot + member * slice_stride(piece_.carried)), piece_.tag);
+    }
   }
 
   RCN_HD bool all_staged() {

@@ -26,12 +26,16 @@ const net::ForkHooks kForkHooks = {
     },
 };
 
+[[maybe_unused]] const bool kHooked = [] {  // at load: see net::lock_across_fork
+  net::add_fork_hooks(&kForkHooks);
+  return true;
+}();
+
 }  // namespace
 
 // Made at the first work, so that it is destroyed before what that uses.
 class BackgroundAtUnload {
  public:
-  BackgroundAtUnload() { net::add_fork_hooks(&kForkHooks); }
   ~BackgroundAtUnload() {
     const std::lock_guard lock(mutex);
     is_unloading = true;

@@ -17,9 +17,9 @@ struct Registration {
 };
 
 constinit std::mutex mutex;
+[[maybe_unused]] const bool kHooked = net::lock_across_fork<mutex>();
 
 struct Books {
-  Books() { net::add_fork_hooks(&net::kLockedAcrossFork<mutex>); }
   std::map<std::uintptr_t, Registration> registrations;
   std::uintptr_t next_handle = 1;
 };

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "lib/device/registry.h"
 #include "nccl_shim/libnccl/abi.h"
 #include "nccl_shim/libnccl/side_table.h"
 
@@ -69,7 +70,8 @@ void all_reduce(benchmark::State& state, void* library) {
 void look_up(benchmark::State& state, bool present) {
   alignas(64) static unsigned char comms[64][64];
   for (auto& comm : comms) {
-    auto entry = std::make_unique<rocenante::nccl::SideEntry>(0, 1, rocenante::Config::load().take());
+    auto entry = std::make_unique<rocenante::nccl::SideEntry>(0, 1, rocenante::Config::load().take(),
+                                                              rocenante::open_device("host"));
     if (!rocenante::nccl::add_side(&comm, std::move(entry)).ok()) return state.SkipWithError("no entry");
   }
   static unsigned char other[64];

@@ -26,9 +26,9 @@ namespace {
 constexpr std::size_t kQuarantine = 1024;
 
 constinit std::mutex table_mutex;
+[[maybe_unused]] const bool kHooked = net::lock_across_fork<table_mutex>();
 
 struct Table {
-  Table() { net::add_fork_hooks(&net::kLockedAcrossFork<table_mutex>); }
   OwnSlot* slots = nullptr;
   std::size_t used = 0;
   std::size_t live = 0;

@@ -136,13 +136,13 @@ const net::ForkHooks kForkHooks = {
     },
 };
 
+[[maybe_unused]] const bool kHooked = [] {  // at load: see net::lock_across_fork
+  once.store(new Once, std::memory_order_release);
+  net::add_fork_hooks(&kForkHooks);
+  return true;
+}();
+
 Once& the_once() {
-  static const bool kMade = [] {
-    once.store(new Once, std::memory_order_release);
-    net::add_fork_hooks(&kForkHooks);
-    return true;
-  }();
-  (void)kMade;
   return *once.load(std::memory_order_acquire);
 }
 

@@ -280,6 +280,7 @@ void end_side(void* comm, bool aborting) {
   if (const Status status = close_communicator(entry->core, aborting); !status.ok()) {
     log_warn(entry->rank, "leaving our side of a communicator: {}", status.text());
   }
+  entry->core = nullptr;
 }
 
 std::uint64_t message_bytes(const CollectiveCall& call, int ranks) {

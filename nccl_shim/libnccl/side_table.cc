@@ -6,6 +6,7 @@
 
 #include <string_view>
 
+#include "lib/comm/handle_table.h"
 #include "lib/net/fork.h"
 #include "lib/net/keep_forever.h"
 #include "nccl_shim/libnccl/policy.h"
@@ -28,9 +29,9 @@ constexpr std::size_t kMostEntries = kSideBuckets / 2;
 constexpr std::size_t kTableBytes = kSideBuckets * sizeof(SideBucket);
 
 constinit std::mutex writer_mutex;
+[[maybe_unused]] const bool kHooked = net::lock_across_fork<writer_mutex>();
 
 struct Writer {
-  Writer() { net::add_fork_hooks(&net::kLockedAcrossFork<writer_mutex>); }
   std::size_t used = 0;  // buckets that ever had an entry
 };
 // Other threads may still look up while static objects go.
@@ -104,6 +105,10 @@ SideEntry::SideEntry(int rank_number, int rank_count, Config settings,
       device(std::move(opened)),
       max_bytes(largest_of_ours(config, rank_count)),
       fork_generation(net::fork_generation()) {}
+
+SideEntry::~SideEntry() {
+  if (core != nullptr && !is_inherited()) (void)close_communicator(core, true);
+}
 
 bool SideEntry::is_inherited() const {
   return fork_generation != net::fork_generation();

@@ -34,6 +34,8 @@ struct SideEntry {
 
   // `opened`: by the client's thread, as which one is current is a thread's.
   SideEntry(int rank_number, int rank_count, Config settings, Result<std::shared_ptr<Device>> opened);
+  // One that nobody ended: its communicator is closed as if given up, so that the other ranks are told.
+  ~SideEntry();
 
   const int rank;
   const int ranks;

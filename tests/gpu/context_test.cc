@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "lib/device/cuda_device.h"
+#include "lib/device/registry.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -27,7 +28,7 @@ TEST_CASE("A thread without a context uses the device and is left without one", 
   void* before = nullptr;
   void* after = nullptr;
   std::thread([&] {
-    const auto device = rocenante::cuda_device();
+    const auto device = rocenante::cuda_device(rocenante::kCurrentDevice);
     before = current_context();
     error = device.status().text();
     if (!device.ok()) return;

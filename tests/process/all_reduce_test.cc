@@ -153,6 +153,15 @@ TEST_CASE("Two rounds give the bits of one, whatever the sizes", "[threads]") {
   REQUIRE(run_threads(ranks, options, [&](Rank& self) { return run_cases(self, cases); }) == "");
 }
 
+TEST_CASE("With more ranks than slices have bytes for, two rounds are right", "[threads]") {
+  const int ranks = GENERATE(13, 16);
+  std::vector<Case> cases;
+  for (const std::size_t count : {113u, 127u, 257u, 3000u})
+    cases.push_back({DataType::kUint8, Operator::kSum, count, count == 127, 1, count});
+  REQUIRE(run_threads(ranks, "ROCENANTE_TWO_ROUND_BYTES=113;ROCENANTE_SLOT_BYTES=4096",
+                      [&](Rank& self) { return run_cases(self, cases); }) == "");
+}
+
 TEST_CASE("Sizes around what tcp cuts at are bit-exact", "[threads]") {
   // Header and signal line; one read of the receiver; the window; the slot.
   std::vector<Case> cases;

@@ -152,7 +152,7 @@ class ThreadPort {
 
   void post(const protocol::Lane&, std::uint64_t epoch, const protocol::Piece& piece) {
     if (world_.all_mapped()) return;
-    protocol::ring_doorbell(env_, world_.rank(rank_).ring, epoch, {piece.bytes, piece.tag});
+    protocol::ring_doorbell(env_, world_.rank(rank_).ring, epoch, {piece.carried, piece.tag});
     posted_ = epoch;
   }
   bool drained() { return posted_ == 0 || env_.load_acquire(&world_.rank(rank_).completed) >= posted_; }

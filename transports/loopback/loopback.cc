@@ -19,10 +19,7 @@ struct Published {
 };
 
 constinit std::mutex registry_mutex;
-[[maybe_unused]] const bool kHooked = [] {
-  net::add_fork_hooks(&net::kLockedAcrossFork<registry_mutex>);
-  return true;
-}();
+[[maybe_unused]] const bool kHooked = net::lock_across_fork<registry_mutex>();
 
 // What ranks of this process have opened, by a random number that the blob carries: nothing that arrives in
 // a blob is ever used as an address.
