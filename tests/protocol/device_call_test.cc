@@ -218,11 +218,19 @@ TEST_CASE("a peer that does not come ends a launch at its deadline, and is named
       const Outcome before = run_once(all, {true, true, true}, kSameTag);
       REQUIRE(all_are(before, Verdict::kReady, 0, 12));
     }
-    all.clock.tick_ns = kSecond;
     for (auto& rank : all.ranks)
       rank.lane.timeout_ns = 10 * kSecond, rank.lane.first_timeout_ns = 100 * kSecond;
     const std::uint64_t before = all.clock.now_ns;
+    // The clock is everybody's, and a thread that waits drives it: it stands until both ranks are there.
+    std::thread starter([&all, epoch = first ? 1u : 2u] {
+      for (const std::uint32_t rank : {0u, 1u}) {
+        const auto* const line = all.world.rank(rank).lane.peers[1 - rank].inbound[epoch % 2];
+        while (HostEnv().load_acquire(&line->epoch) < epoch) sched_yield();
+      }
+      all.clock.tick_ns = kSecond;
+    });
     const Outcome outcome = run_once(all, {true, true, false}, kSameTag);
+    starter.join();
     CHECK(all_are(outcome, Verdict::kAborted, 0, 8));
     // No thread has waited for less than the limit.
     CHECK(all.clock.now_ns - before >= (first ? 100 : 10) * kSecond);

@@ -19,7 +19,7 @@ namespace rocenante::test {
 // A clock that a test may drive: each look at it lets `tick_ns` pass.
 struct TestClock {
   std::atomic<std::uint64_t> now_ns{0};
-  std::uint64_t tick_ns = 0;
+  std::atomic<std::uint64_t> tick_ns{0};
 };
 
 struct DeviceTestEnv : HostEnv {
