@@ -139,6 +139,9 @@ TEST_CASE("Two rounds give the bits of one, whatever the sizes", "[threads]") {
   const std::string transport = GENERATE("auto", "tcp");
   const std::string slot = GENERATE("4096", "5000", "64K");
   const int ranks = GENERATE(3, 4, 5, 8);
+  // Eight ranks take long on few processors, and tcp cares for neither.
+  if (ranks == 8 && slot != "4096") return;
+  if (transport == "tcp" && (slot != "5000" || ranks > 4)) return;
   std::vector<Case> cases;
   for (const std::size_t count : {113u, 127u, 128u, 129u, 1023u, 1024u, 1025u, 4096u, 4097u, 9001u}) {
     cases.push_back({DataType::kUint8, Operator::kSum, count, count % 2 == 0, count % 5, count});
