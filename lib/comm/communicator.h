@@ -271,7 +271,7 @@ class Communicator final : private ControlListener {
   std::vector<pollfd> polls_;  // its argument
   // Per peer: since when one of connection and control star, but not both, says that it is no more; or 0.
   std::vector<std::uint64_t> first_doubt_ns_;
-  // A lost peer that an operation still waited for, and at how many looks in a row.
+  // A lost peer that an operation still waited for, and at how many looks of its round.
   struct {
     std::uint64_t epoch = 0;
     std::uint32_t peer = 0;

@@ -3,8 +3,7 @@
 // A call as a resumable sequence of rounds. Each thread of each group holds its own OneShot and calls
 // step() until it is not kPending. A piece of the call takes
 //   one round  every member's contribution, or its slice for that member, goes to every member, which
-//   combines
-//              them itself
+//              combines them itself
 //   two        where the exchange gathers: members get and combine one slice each, and then everybody's
 //
 // In the second, the combiner has written this rank's slice straight into the slot of the gathering round,
@@ -13,15 +12,14 @@
 // like any others (rule 2).
 //
 //   Port       post(lane, epoch, piece): hands the round's puts to whatever carries them to unmapped
-//   members;
-//              drained(): true once the NIC has read all own puts
+//              members; drained(): true once the NIC has read all own puts
 //   Combiner   what the threads of a group do together: stage(env, group, to, from, bytes) writes the
-//   staged
-//              form of the contribution; reads_slot(piece): whether the own contribution is read back from
-//              the slot; combine(group, piece, begin, end, source) writes [begin, end) of piece.output from
-//              source(rank), where that rank's bytes of the piece begin. One with kSlices stages slices
-//              slice_stride(piece.carried) apart where the exchange is sliced, and finds its own rank's
-//              whole; a piece that is not sliced then is one of slices, gathered
+//              staged form of the contribution; reads_slot(piece): whether the own contribution is read
+//              back from the slot; combine(group, piece, begin, end, source) writes [begin, end) of
+//              piece.output from source(rank), where that rank's bytes of the piece begin. One with kSlices
+//              stages slices slice_stride(piece.carried) apart where the exchange is sliced; its source of
+//              the own rank is then the whole contribution. A piece that is not sliced, of an exchange that
+//              gathers, is what the members have made of their slices
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 // All-reduce through the C API against the scalar oracle, bit by bit.
 #include <rocenante/rocenante.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <set>
@@ -102,6 +103,26 @@ std::vector<Case> every_type_and_operator(const std::vector<std::size_t>& counts
     }
   }
   return cases;
+}
+
+// The statistics of a communicator that has performed all-reduces of so many floats, and nothing else.
+std::string rows_after(Rank& self, const std::vector<std::size_t>& counts,
+                       std::vector<rcnStatsEntry_t>* rows) {
+  std::vector<float> data(*std::max_element(counts.begin(), counts.end()), 1.0f);
+  for (const std::size_t count : counts) {
+    std::string error =
+        failure(rcnAllReduce(data.data(), data.data(), count, rcnFloat, rcnMax, self.comm(), nullptr),
+                "rcnAllReduce");
+    if (!error.empty()) return error;
+  }
+  rows->resize(8);
+  rcnCommStats_t stats = RCN_COMM_STATS_INITIALIZER;
+  stats.entries = rows->data();
+  stats.capacity = 8;
+  std::string error = failure(rcnCommGetStats(self.comm(), &stats), "rcnCommGetStats");
+  rows->resize(std::min<std::size_t>(stats.count, 8));
+  if (error.empty() && stats.count != rows->size()) error = "more rows than there is room for";
+  return error;
 }
 
 }  // namespace
@@ -254,19 +275,9 @@ TEST_CASE("A pre-multiplied sum rounds each product once and is exact", "[thread
 
 TEST_CASE("Statistics tell the calls that took two rounds", "[threads]") {
   REQUIRE(run_threads(3, "ROCENANTE_TWO_ROUND_BYTES=4000", [](Rank& self) -> std::string {
-            std::vector<float> data(1000, 1.0f);
-            for (const std::size_t count : {999u, 1000u}) {
-              std::string error = failure(
-                  rcnAllReduce(data.data(), data.data(), count, rcnFloat, rcnMax, self.comm(), nullptr),
-                  "rcnAllReduce");
-              if (!error.empty()) return error;
-            }
-            rcnStatsEntry_t rows[8];
-            rcnCommStats_t stats = RCN_COMM_STATS_INITIALIZER;
-            stats.entries = rows;
-            stats.capacity = 8;
-            if (rcnCommGetStats(self.comm(), &stats) != rcnSuccess || stats.count != 2)
-              return "wrong number of rows";
+            std::vector<rcnStatsEntry_t> rows;
+            if (std::string error = rows_after(self, {999u, 1000u}, &rows); !error.empty()) return error;
+            if (rows.size() != 2) return "wrong number of rows";
             const std::string below = rcnPathName(rows[0].path), from = rcnPathName(rows[1].path);
             if (below != "one_shot" || from != "two_round" || rows[1].bytes != 4000)
               return below + ", " + from;
@@ -276,19 +287,10 @@ TEST_CASE("Statistics tell the calls that took two rounds", "[threads]") {
 
 TEST_CASE("Statistics name the path of each call", "[threads]") {
   REQUIRE(run_threads(2, "ROCENANTE_CHUNK_BYTES=4096", [](Rank& self) -> std::string {
-            std::vector<float> data(4096, 1.0f);
-            for (const std::size_t count : {2u, 2u, 1000u, 4096u}) {
-              std::string error = failure(
-                  rcnAllReduce(data.data(), data.data(), count, rcnFloat, rcnMax, self.comm(), nullptr),
-                  "rcnAllReduce");
-              if (!error.empty()) return error;
-            }
-            rcnStatsEntry_t rows[8];
-            rcnCommStats_t stats = RCN_COMM_STATS_INITIALIZER;
-            stats.entries = rows;
-            stats.capacity = 8;
-            if (rcnCommGetStats(self.comm(), &stats) != rcnSuccess || stats.count != 3)
-              return "wrong number of rows";
+            std::vector<rcnStatsEntry_t> rows;
+            if (std::string error = rows_after(self, {2u, 2u, 1000u, 4096u}, &rows); !error.empty())
+              return error;
+            if (rows.size() != 3) return "wrong number of rows";
             if (std::string(rcnPathName(rows[0].path)) != "one_shot_inline" || rows[0].calls != 2 ||
                 rows[0].bytes != 16 || rows[0].size_class != 3) {
               return "wrong first row";
