@@ -198,8 +198,8 @@ class Communicator final : private ControlListener {
   template <class Op>
   protocol::Verdict drive_slowly(Op& operation);
   Status finish_verdict(protocol::Verdict verdict, std::uint64_t epoch, std::uint32_t peer);
-  void sleep(std::uint64_t limit_ns, std::uint64_t epoch, std::uint32_t peer);
-  void sleep_on_descriptors(std::uint64_t limit_ns);
+  void sleep(std::uint64_t limit_ns, std::uint64_t nap_ns, std::uint64_t epoch, std::uint32_t peer);
+  void sleep_on_descriptors(std::uint64_t limit_ns, std::uint64_t nap_ns);
   void progress_transports(std::uint64_t epoch);
   void post_puts(std::uint64_t epoch, const protocol::Piece& piece);
   bool puts_drained() const;

@@ -16,8 +16,6 @@ namespace {
 
 // Stands for every custom operator in a call's tag: its number and scalar may differ between ranks.
 constexpr std::uint32_t kPreMulSumTag = 5;
-// Where nothing wakes a sleeper.
-constexpr std::uint64_t kShortNapNs = 50'000;
 
 bool is_custom(std::uint32_t op) {
   return op >= reduce::kNumOperators;
@@ -292,7 +290,9 @@ template <class Op>
       backoff.checked(now);
       look_after(operation, backoff.waited_ns(now));
     }
-    backoff.pause([&](std::uint64_t limit_ns) { sleep(limit_ns, operation.epoch(), operation.missing()); });
+    backoff.pause([&](std::uint64_t limit_ns, std::uint64_t nap_ns) {
+      sleep(limit_ns, nap_ns, operation.epoch(), operation.missing());
+    });
   }
 }
 
@@ -320,11 +320,12 @@ Status Communicator::finish_verdict(protocol::Verdict verdict, std::uint64_t epo
   return async_error();
 }
 
-void Communicator::sleep(std::uint64_t limit_ns, std::uint64_t epoch, std::uint32_t peer) {
+void Communicator::sleep(std::uint64_t limit_ns, std::uint64_t nap_ns, std::uint64_t epoch,
+                         std::uint32_t peer) {
   if (!lane_.all_mapped) {
     // The look at the transports just before may have brought what is waited for.
     const bool is_there = peer >= ranks_ ? puts_drained() : last_signal(peer) >= epoch;
-    if (!is_there) sleep_on_descriptors(limit_ns);
+    if (!is_there) sleep_on_descriptors(limit_ns, nap_ns);
     return;
   }
   auto* const own =
@@ -339,7 +340,7 @@ void Communicator::sleep(std::uint64_t limit_ns, std::uint64_t epoch, std::uint3
 // Not on the wake line: what a transport brings wakes nobody there (protocol rule 5). The transports'
 // descriptors and the eventfd stay readable until they are looked at, so nothing that came before the sleep
 // is missed.
-void Communicator::sleep_on_descriptors(std::uint64_t limit_ns) {
+void Communicator::sleep_on_descriptors(std::uint64_t limit_ns, std::uint64_t nap_ns) {
   // A store by a mapped member, or by a transport without a descriptor, ends no sleep.
   bool wakes_all = carriers_.size() == transports_.size();
   polls_.assign(1, {wake_fd_.get(), POLLIN, 0});
@@ -348,7 +349,7 @@ void Communicator::sleep_on_descriptors(std::uint64_t limit_ns) {
     wakes_all = wakes_all && fd >= 0;
     polls_.push_back({fd, POLLIN, 0});  // poll(2) skips negative ones
   }
-  const std::uint64_t limit = wakes_all ? limit_ns : kShortNapNs;
+  const std::uint64_t limit = wakes_all ? limit_ns : nap_ns;
   const timespec time = net::timespec_of(limit);
   if (::ppoll(polls_.data(), polls_.size(), &time, nullptr) > 0 && polls_[0].revents != 0) {
     eventfd_t count = 0;

@@ -190,7 +190,7 @@ Status CallGroup::run_calls(const std::vector<PendingCall>& calls) {
     if (!step_all(queues, check, &first, &progressed)) break;
     if (progressed || !backoff.has_value()) backoff.emplace(policy);
     // Several communicators are waited for at once, so there is no one line to sleep on.
-    backoff->pause([](std::uint64_t) { net::sleep_ns(50'000); });
+    backoff->pause([](std::uint64_t, std::uint64_t nap_ns) { net::sleep_ns(nap_ns); });
   }
   return first;
 }

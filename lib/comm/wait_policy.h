@@ -6,6 +6,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "lib/comm/host_env.h"
@@ -17,6 +18,12 @@ struct WaitPolicy {
   std::uint64_t spin_ns = 0;      // then with a pause, for this long
   std::uint64_t yield_ns = 0;     // then giving up the processor between looks, for this long; then asleep
   std::uint64_t sleep_ns = 0;     // longest sleep; bounds how late an abort that nobody signalled is seen
+
+  // Sleeps that nothing ends before their time. As a part of what was waited before they cost a call little,
+  // and a wait of seconds costs the processor little.
+  static constexpr std::uint64_t kLeastNapNs = 50'000;
+  static constexpr std::uint64_t kMostNapNs = 1'000'000;
+  static constexpr std::uint64_t kWaitedPerNap = 64;
 
   // More runnable ranks than processors: a spinning rank keeps the one it waits for from running.
   static WaitPolicy choose(std::uint32_t ranks_here, std::uint32_t processors, std::uint64_t spin_us) {
@@ -49,10 +56,13 @@ class Backoff {
     stage_ = waited < policy_.spin_ns                      ? Stage::kSpin
              : waited < policy_.spin_ns + policy_.yield_ns ? Stage::kYield
                                                            : Stage::kSleep;
+    nap_ns_ =
+        std::clamp(waited / WaitPolicy::kWaitedPerNap, WaitPolicy::kLeastNapNs, WaitPolicy::kMostNapNs);
   }
   std::uint64_t waited_ns(std::uint64_t now_ns) const { return start_ns_ == 0 ? 0 : now_ns - start_ns_; }
 
-  // One pause; `sleep` is called where it is time to sleep.
+  // One pause. Where it is time to sleep, `sleep` is called with the longest time if something wakes the
+  // sleeper, and with how long to sleep if nothing does.
   template <class Sleep>
   void pause(Sleep&& sleep) {
     ++looks_;
@@ -64,7 +74,7 @@ class Backoff {
         ::sched_yield();
         break;
       case Stage::kSleep:
-        sleep(policy_.sleep_ns);
+        sleep(policy_.sleep_ns, nap_ns_);
         break;
     }
   }
@@ -74,6 +84,7 @@ class Backoff {
 
   WaitPolicy policy_;
   std::uint64_t start_ns_ = 0;
+  std::uint64_t nap_ns_ = WaitPolicy::kLeastNapNs;
   std::uint32_t looks_ = 0;
   Stage stage_;
 };
