@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Shows that every check of the sources can fail: each is given small trees with one fault."""
+import json
 import pathlib
 import subprocess
 import sys
@@ -178,13 +179,13 @@ class Tidy(unittest.TestCase):
             root = pathlib.Path(folder)
             build = root / "build"
             build.mkdir()
-            source = root / "lib/base/fixture.cc"
-            source.parent.mkdir(parents=True)
+            (root / "lib/base").mkdir(parents=True)
             for name, text in files.items():
                 (root / name).write_text(text)
             (root / ".clang-tidy").write_text((SCRIPTS.parent / ".clang-tidy").read_text())
-            (build / "compile_commands.json").write_text(
-                f'[{{"directory": "{build}", "file": "{source}", "command": "c++ -std=c++20 -I{root} -c {source}"}}]')
+            (build / "compile_commands.json").write_text(json.dumps(
+                [{"directory": str(build), "file": str(root / name), "command": f"c++ -std=c++20 -I{root} -c {root / name}"}
+                 for name in files if name.endswith(".cc")]))
             command = [sys.executable, str(SCRIPTS / "check_tidy.py"), "--root", folder, "--build", str(build)]
             done = [subprocess.run(command, capture_output=True, text=True) for _ in range(2)]
             return [(one.returncode, one.stdout + one.stderr) for one in done]
@@ -205,6 +206,28 @@ class Tidy(unittest.TestCase):
         self.assertEqual((first, second), (0, 0), first_output + second_output)
         self.assertIn("0 known, 1 checked", first_output)
         self.assertIn("1 known, 0 checked", second_output)
+
+    def test_files_looked_at_together_are_reported_apart(self):
+        head = LICENCE + "namespace x {\nnamespace {\n"
+        files = {
+            "lib/base/type.h": LICENCE + "#pragma once\nnamespace y {\nstruct Type {};\n}\n",
+            # What it brings in, only another one uses.
+            "lib/base/unused.cc": LICENCE + '#include "lib/base/type.h"\nusing y::Type;\n',
+            "lib/base/user.cc": LICENCE + '#include "lib/base/type.h"\nvoid d(y::Type) {}\n',
+            "lib/base/bad.cc": head + "constexpr int badly_named = 3;\n}\nint a() { return badly_named; }\n}\n",
+            "lib/base/good.cc": head + "constexpr int kNamed = 3;\n}\nint b() { return kNamed; }\n}\n",
+            # Has a name of the file before once more, where the text does not tell.
+            "lib/base/same.cc": head + "constexpr int\nkNamed = 4;\n}\nint c() { return kNamed; }\n}\n",
+        }
+        (code, output), (again, again_output) = self.tidy(files)
+        if code == 77:
+            self.skipTest(output)
+        self.assertEqual((code, again), (1, 1), output + again_output)
+        self.assertIn("lib/base/bad.cc:4:", output)
+        self.assertIn("0 known, 5 checked", output)
+        self.assertIn("3 known, 2 checked, 2 with findings", again_output)
+        self.assertIn("lib/base/unused.cc:3:", output)
+        self.assertNotIn("/build/tidy/", output)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,18 @@ class DeviceWorld {
   TestClock clock;
 };
 
+// What the calls here take: of each kind of kernel one or two. device_combine_test has them all.
+struct CalledKernels {
+  static constexpr bool has(reduce::KernelId id) {
+    using enum reduce::KernelId;
+    for (const reduce::KernelId one :
+         {sum_f32, sum_bf16, sum_f16, avg_bf16, order_8, prod_64, order_f64, scaled_e4m3, scaled_f32}) {
+      if (id == one) return true;
+    }
+    return false;
+  }
+};
+
 // One thread of one group of a rank.
 class DeviceMember {
  public:
@@ -93,7 +105,7 @@ class DeviceMember {
     DeviceRank& mine = all_.ranks[rank_];
     while (part_ == 1 && mine.second_waits && env_.load_acquire(mine.lane.own_abort) == 0) env_.pause();
     protocol::Verdict verdict{};
-    with_combiner(call, mine.sources[part_].data(), true, [&](auto& combiner) {
+    with_combiner<CalledKernels>(call, mine.sources[part_].data(), true, [&](auto& combiner) {
       using Combiner = std::remove_reference_t<decltype(combiner)>;
       protocol::DeviceCall<DeviceTestEnv, model::ThreadGroup, Combiner> device_call(
           env_, group_, mine.lane, combiner, part, exchange);
