@@ -133,7 +133,7 @@ class DeviceCall {
       const DeviceLane& device = call_->device_;
       Env& env = call_->env_;
       call_->adopt_host_abort();
-      if (env.load_acquire(&device.words->absent) != 0 && call_->finds_one_gone(rounds_->epoch(), peer))
+      if (env.load_acquire(&device.words->absent) != 0 && call_->finds_one_gone(*rounds_, peer))
         return AbortReason::kPeerGone;
       const std::uint64_t now_ns = env.clock_ns();
       // The first time, progress, or a clock that went back.
@@ -173,13 +173,12 @@ class DeviceCall {
     if (word != 0) (void)env_.claim(device_.own_abort, word);
   }
 
-  // The state is acquired before the signal is: what the peer stored before it ended is seen then, so one
+  // The state is acquired before the signals are: what the peer stored before it ended is seen then, so one
   // that has signalled and left harms nobody.
-  RCN_HD bool finds_one_gone(std::uint64_t epoch, std::uint32_t& gone) const {
+  RCN_HD bool finds_one_gone(const Rounds& rounds, std::uint32_t& gone) const {
     for (std::uint32_t peer = 0; peer < device_.lane.ranks; ++peer) {
       if (peer == device_.lane.rank || env_.load_acquire(device_.peer_states + peer) != kGone) continue;
-      if (env_.load_acquire(&device_.lane.peers[peer].inbound[line_of<Env>(epoch)]->epoch) >= epoch)
-        continue;
+      if (!rounds.wants(peer)) continue;
       gone = peer;
       return true;
     }

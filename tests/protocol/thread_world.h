@@ -101,6 +101,7 @@ struct ThreadConfig {
   bool carried = false;       // the last rank is reached by carriers, the threads that play its NIC
   bool sleeps = false;
   std::uint64_t slot_bytes = 4096;
+  std::uint32_t rails = 1;  // that each put to a carried rank takes
 };
 
 // One rank's memory. Everything a lane points to, and nothing else.
@@ -128,14 +129,15 @@ class ThreadWorld {
   }
   bool all_mapped() const { return !config_.carried; }
 
-  // Plays the NIC of `rank` until `rounds` are carried or an abort is seen: payload in two pieces, then the
-  // signal, to one peer after the other.
+  // Plays the NIC of `rank` until `rounds` are carried or an abort is seen: each rail's share of the
+  // payload in two pieces, then its signal, to one peer after the other.
   void carry(std::uint32_t rank, std::uint64_t rounds);
 
  private:
   std::uint32_t received(std::uint32_t owner, std::uint32_t below) const;
   protocol::Geometry geometry(std::uint32_t rank) const;
-  protocol::SignalLine* line(std::uint32_t owner, std::uint32_t source, std::uint64_t parity);
+  protocol::SignalLine* line(std::uint32_t owner, std::uint32_t source, std::uint64_t parity,
+                             std::uint32_t rail);
   unsigned char* slot(std::uint32_t owner, std::uint32_t source, std::uint64_t parity);
   void link(std::uint32_t rank);
   void put(std::uint32_t from, std::uint32_t to, std::uint64_t epoch, std::uint64_t bytes);
