@@ -70,9 +70,11 @@ void ThreadWorld::link(std::uint32_t rank) {
                mine.finished};
 }
 
-void ThreadWorld::put(std::uint32_t from, std::uint32_t to, std::uint64_t epoch, std::uint64_t bytes) {
+void ThreadWorld::put(std::uint32_t from, std::uint32_t to, std::uint64_t epoch, std::uint64_t bytes,
+                      bool sliced) {
   const std::uint64_t parity = epoch % kParities;
-  const unsigned char* const source = ranks_[from]->lane.send[parity];
+  const unsigned char* const source =
+      ranks_[from]->lane.send[parity] + (sliced ? to * protocol::slice_stride(bytes) : 0);
   unsigned char* const target = slot(to, from, parity);
   std::memcpy(protocol::slot_tag(target), source - protocol::kSlotTagBytes, protocol::kSlotTagBytes);
   for (std::uint32_t rail = 0; rail < config_.rails; ++rail) {
@@ -98,7 +100,8 @@ void ThreadWorld::carry(std::uint32_t rank, std::uint64_t rounds) {
     }
     if (taken == protocol::Taken::kOverrun) std::abort();
     for (std::uint32_t peer = 0; peer < config_.ranks; ++peer) {
-      if (peer != rank && !mapped(rank, peer)) this->put(rank, peer, next, put.bytes);
+      if (peer != rank && !mapped(rank, peer))
+        this->put(rank, peer, next, put.bytes, config_.gathers && next % 2 == 1);
     }
     env.store_release(&mine.completed, next);
   }
