@@ -45,13 +45,16 @@ inline constexpr ForkHooks kLockedAcrossFork = {
     [] { kMutex.unlock(); },
 };
 
-// Registers them, once: initialises a constant of the table's file, so that it happens when the library is
-// loaded. Registering waits for a fork under way. At a first use that would be under the guard of a static
-// object, which the child then finds taken for ever.
+// Registers `hooks`, once: initialises a constant of the file whose state they keep, so that it happens
+// when the library is loaded. Registering waits for a fork under way. At a first use that would be under
+// the guard of a static object, which the child then finds taken for ever.
+inline bool hook_at_load(const ForkHooks* hooks) {
+  add_fork_hooks(hooks);
+  return true;
+}
 template <std::mutex& kMutex>
 bool lock_across_fork() {
-  add_fork_hooks(&kLockedAcrossFork<kMutex>);
-  return true;
+  return hook_at_load(&kLockedAcrossFork<kMutex>);
 }
 
 // Sockets, eventfds, epoll instances that a child of fork() must not share.

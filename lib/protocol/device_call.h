@@ -79,6 +79,8 @@ RCN_HD void raise_on_device(Env& env, const DeviceLane& device, AbortReason reas
                             const FailureRecord& failure) {
   const std::uint64_t word = pack_abort({reason, static_cast<std::uint32_t>(failure.peer), failure.epoch});
   if (!env.claim(device.own_abort, word)) return;
+  if constexpr (Env::kMutation == Mutation::kRecordLast)
+    env.store_release(&device.words->device_abort, word);
   env.store_relaxed(&device.words->failure.epoch, failure.epoch);
   env.store_relaxed(&device.words->failure.peer, failure.peer);
   env.store_relaxed(&device.words->failure.seen, failure.seen);
@@ -120,7 +122,7 @@ class DeviceCall {
       if (verdict == Verdict::kMismatch) reason = AbortReason::kMismatch;
       if (verdict == Verdict::kPending) {
         call_->env_.pause();
-        if (++looks_ % kLooksPerClock == 0) reason = look_after(peer);
+        if (++looks_ % looks_per_clock() == 0) reason = look_after(peer);
       }
       if (reason != AbortReason::kNone) call_->raise(reason, peer, rounds_->epoch());
       return verdict == Verdict::kPending;  // the next look finds an abort and gives the verdict
@@ -133,7 +135,7 @@ class DeviceCall {
       const DeviceLane& device = call_->device_;
       Env& env = call_->env_;
       call_->adopt_host_abort();
-      if (env.load_acquire(&device.words->absent) != 0 && call_->finds_one_gone(rounds_->epoch(), peer))
+      if (env.load_acquire(&device.words->absent) != 0 && call_->finds_one_gone(*rounds_, peer))
         return AbortReason::kPeerGone;
       const std::uint64_t now_ns = env.clock_ns();
       // The first time, progress, or a clock that went back.
@@ -157,13 +159,20 @@ class DeviceCall {
     std::uint32_t missing_ = 0;
   };
 
-  static constexpr std::uint32_t kLooksPerClock = 64;
+  // An Env for which each look is a step of its own says less.
+  RCN_HD static constexpr std::uint32_t looks_per_clock() {
+    if constexpr (requires { Env::kLooksPerClock; }) return Env::kLooksPerClock;
+    return 64;
+  }
 
   // Relaxed: a word that is set says all there is to know here.
   RCN_HD bool has_failed() const {
-    const std::uint64_t host = env_.load_relaxed(&device_.words->host_abort);
     const std::uint64_t own = env_.load_relaxed(device_.own_abort);
-    if (host != 0) (void)env_.claim(device_.own_abort, host);
+    if constexpr (Env::kMutation == Mutation::kDeafEntry) return own != 0;
+    const std::uint64_t host = env_.load_relaxed(&device_.words->host_abort);
+    if constexpr (Env::kMutation != Mutation::kNoAdoption) {
+      if (host != 0) (void)env_.claim(device_.own_abort, host);
+    }
     return (host | own) != 0;
   }
 
@@ -173,13 +182,18 @@ class DeviceCall {
     if (word != 0) (void)env_.claim(device_.own_abort, word);
   }
 
-  // The state is acquired before the signal is: what the peer stored before it ended is seen then, so one
+  // The state is acquired before the signals are: what the peer stored before it ended is seen then, so one
   // that has signalled and left harms nobody.
-  RCN_HD bool finds_one_gone(std::uint64_t epoch, std::uint32_t& gone) const {
+  RCN_HD bool finds_one_gone(const Rounds& rounds, std::uint32_t& gone) const {
     for (std::uint32_t peer = 0; peer < device_.lane.ranks; ++peer) {
-      if (peer == device_.lane.rank || env_.load_acquire(device_.peer_states + peer) != kGone) continue;
-      if (env_.load_acquire(&device_.lane.peers[peer].inbound[line_of<Env>(epoch)]->epoch) >= epoch)
-        continue;
+      if (peer == device_.lane.rank) continue;
+      if constexpr (Env::kMutation == Mutation::kStateAfterSignal) {
+        if (!rounds.wants(peer)) continue;
+      }
+      if (env_.load_acquire(device_.peer_states + peer) != kGone) continue;
+      if constexpr (Env::kMutation != Mutation::kStateAfterSignal) {
+        if (!rounds.wants(peer)) continue;
+      }
       gone = peer;
       return true;
     }

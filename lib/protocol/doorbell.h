@@ -34,7 +34,8 @@ enum class Taken : std::uint8_t { kNothing, kEntry, kOverrun };
 
 template <class Env>
 RCN_HD constexpr std::uint64_t entry_of(std::uint64_t epoch) {
-  if constexpr (Env::kMutation == Mutation::kOneDoorbell) return 0;
+  if constexpr (Env::kMutation == Mutation::kOneDoorbell || Env::kMutation == Mutation::kDoorbellAtLeast)
+    return 0;
   return epoch % kDoorbellEntries;
 }
 
@@ -52,7 +53,9 @@ RCN_HD Taken take_doorbell(Env& env, DoorbellRing& ring, std::uint64_t next, Put
   DoorbellEntry& entry = ring.entries[entry_of<Env>(next)];
   const std::uint64_t seen = env.load_acquire(&entry.epoch);
   if (seen < next) return Taken::kNothing;
-  if (seen > next) return Taken::kOverrun;
+  if constexpr (Env::kMutation != Mutation::kDoorbellAtLeast) {
+    if (seen > next) return Taken::kOverrun;
+  }
   put.bytes = env.load_relaxed(&entry.put.bytes);
   put.tag = env.load_relaxed(&entry.put.tag);
   return Taken::kEntry;

@@ -113,6 +113,12 @@ class OneShot {
   RCN_HD bool draining() const { return phase_ == Phase::kDrain; }
   // A member that this thread waits for, or `ranks`.
   RCN_HD std::uint32_t missing() const { return wait_.next < lane_.ranks ? wait_.next : lane_.ranks; }
+  // Whether the round in progress still wants something of member `peer`, whoever waits for it: of a
+  // payload that comes over several rails every line counts. False where the member makes another call.
+  RCN_HD bool wants(std::uint32_t peer) const {
+    WaitState state{peer};
+    return poll(env_, lane_, epoch_, piece(), state, lane_.ranks) == Verdict::kPending;
+  }
 
  private:
   enum class Phase : std::uint8_t { kBegin, kWait, kDrain, kDone };

@@ -26,10 +26,7 @@ const net::ForkHooks kForkHooks = {
     },
 };
 
-[[maybe_unused]] const bool kHooked = [] {  // at load: see net::lock_across_fork
-  net::add_fork_hooks(&kForkHooks);
-  return true;
-}();
+[[maybe_unused]] const bool kHooked = net::hook_at_load(&kForkHooks);
 
 }  // namespace
 

@@ -109,13 +109,14 @@ struct Loading {
   ~Loading() { loading = false; }
 };
 
-// The state outlives static destructors: others may call us while they run.
+// The state outlives static destructors: others may call us while they run. It is there before the hooks
+// are, which are below.
 struct Once {
   std::mutex mutex;
   bool done = false;
   Status status;
 };
-constinit std::atomic<Once*> once{nullptr};
+std::atomic<Once*> once{new Once};
 
 // The lock is held for as long as the loader is at work, which may itself wait for locks that a fork takes:
 // the lock is not taken over a fork. A child of another thread's search finds neither that thread nor,
@@ -136,11 +137,7 @@ const net::ForkHooks kForkHooks = {
     },
 };
 
-[[maybe_unused]] const bool kHooked = [] {  // at load: see net::lock_across_fork
-  once.store(new Once, std::memory_order_release);
-  net::add_fork_hooks(&kForkHooks);
-  return true;
-}();
+[[maybe_unused]] const bool kHooked = net::hook_at_load(&kForkHooks);
 
 Once& the_once() {
   return *once.load(std::memory_order_acquire);

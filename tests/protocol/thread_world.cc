@@ -24,12 +24,13 @@ std::uint32_t ThreadWorld::received(std::uint32_t owner, std::uint32_t below) co
 }
 
 protocol::Geometry ThreadWorld::geometry(std::uint32_t rank) const {
-  return {config_.ranks, 1, received(rank, config_.ranks), config_.slot_bytes};
+  return {config_.ranks, config_.rails, received(rank, config_.ranks), config_.slot_bytes};
 }
 
-protocol::SignalLine* ThreadWorld::line(std::uint32_t owner, std::uint32_t source, std::uint64_t parity) {
+protocol::SignalLine* ThreadWorld::line(std::uint32_t owner, std::uint32_t source, std::uint64_t parity,
+                                        std::uint32_t rail) {
   return reinterpret_cast<protocol::SignalLine*>(ranks_[owner]->inbox.get() +
-                                                 geometry(owner).signal_offset(parity, source, 0));
+                                                 geometry(owner).signal_offset(parity, source, rail));
 }
 
 unsigned char* ThreadWorld::slot(std::uint32_t owner, std::uint32_t source, std::uint64_t parity) {
@@ -45,13 +46,13 @@ void ThreadWorld::link(std::uint32_t rank) {
     all_mapped = all_mapped && near;
     protocol::PeerLink& link = mine.links[peer];
     for (std::uint64_t parity = 0; parity < kParities; ++parity) {
-      link.outbound[parity] = near ? line(peer, rank, parity) : nullptr;
-      link.inbound[parity] = line(rank, peer, parity);
+      link.outbound[parity] = near ? line(peer, rank, parity, 0) : nullptr;
+      link.inbound[parity] = line(rank, peer, parity, 0);
       link.source[parity] =
           near ? ranks_[peer]->outbox.get() + geometry(peer).send_offset(parity) : slot(rank, peer, parity);
       link.tag[parity] = near ? nullptr : protocol::slot_tag(slot(rank, peer, parity));
     }
-    link.rails = 1;
+    link.rails = config_.rails;
     link.wake = config_.sleeps ? reinterpret_cast<protocol::WakeLine*>(ranks_[peer]->inbox.get()) : nullptr;
   }
   unsigned char* const outbox = mine.outbox.get();
@@ -69,16 +70,22 @@ void ThreadWorld::link(std::uint32_t rank) {
                mine.finished};
 }
 
-void ThreadWorld::put(std::uint32_t from, std::uint32_t to, std::uint64_t epoch, std::uint64_t bytes) {
+void ThreadWorld::put(std::uint32_t from, std::uint32_t to, std::uint64_t epoch, std::uint64_t bytes,
+                      bool sliced) {
   const std::uint64_t parity = epoch % kParities;
-  const unsigned char* const source = ranks_[from]->lane.send[parity];
+  const unsigned char* const source =
+      ranks_[from]->lane.send[parity] + (sliced ? to * protocol::slice_stride(bytes) : 0);
   unsigned char* const target = slot(to, from, parity);
-  const std::uint64_t half = bytes / 2;
-  const std::uint64_t tag = protocol::kSlotTagBytes;
-  std::memcpy(target - tag, source - tag, tag + half);
-  sched_yield();
-  std::memcpy(target + half, source + half, bytes - half);
-  HostEnv().store_release(&line(to, from, parity)->epoch, epoch);
+  std::memcpy(protocol::slot_tag(target), source - protocol::kSlotTagBytes, protocol::kSlotTagBytes);
+  for (std::uint32_t rail = 0; rail < config_.rails; ++rail) {
+    std::uint64_t begin, end;
+    protocol::range_of(rail, config_.rails, 0, bytes, begin, end);
+    const std::uint64_t middle = begin + (end - begin) / 2;
+    std::memcpy(target + begin, source + begin, middle - begin);
+    sched_yield();
+    std::memcpy(target + middle, source + middle, end - middle);
+    HostEnv().store_release(&line(to, from, parity, rail)->epoch, epoch);
+  }
 }
 
 void ThreadWorld::carry(std::uint32_t rank, std::uint64_t rounds) {
@@ -93,7 +100,8 @@ void ThreadWorld::carry(std::uint32_t rank, std::uint64_t rounds) {
     }
     if (taken == protocol::Taken::kOverrun) std::abort();
     for (std::uint32_t peer = 0; peer < config_.ranks; ++peer) {
-      if (peer != rank && !mapped(rank, peer)) this->put(rank, peer, next, put.bytes);
+      if (peer != rank && !mapped(rank, peer))
+        this->put(rank, peer, next, put.bytes, config_.gathers && next % 2 == 1);
     }
     env.store_release(&mine.completed, next);
   }

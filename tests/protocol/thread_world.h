@@ -18,6 +18,7 @@
 #include "lib/comm/host_env.h"
 #include "lib/protocol/doorbell.h"
 #include "lib/protocol/one_shot.h"
+#include "tests/protocol/slice_sum.h"
 
 namespace rocenante::model {
 
@@ -101,6 +102,8 @@ struct ThreadConfig {
   bool carried = false;       // the last rank is reached by carriers, the threads that play its NIC
   bool sleeps = false;
   std::uint64_t slot_bytes = 4096;
+  std::uint32_t rails = 1;  // that each put to a carried rank takes
+  bool gathers = false;     // calls take two rounds a piece
 };
 
 // One rank's memory. Everything a lane points to, and nothing else.
@@ -128,17 +131,19 @@ class ThreadWorld {
   }
   bool all_mapped() const { return !config_.carried; }
 
-  // Plays the NIC of `rank` until `rounds` are carried or an abort is seen: payload in two pieces, then the
-  // signal, to one peer after the other.
+  // Plays the NIC of `rank` until `rounds` are carried or an abort is seen: each rail's share of the
+  // payload in two pieces, then its signal, to one peer after the other.
   void carry(std::uint32_t rank, std::uint64_t rounds);
 
  private:
   std::uint32_t received(std::uint32_t owner, std::uint32_t below) const;
   protocol::Geometry geometry(std::uint32_t rank) const;
-  protocol::SignalLine* line(std::uint32_t owner, std::uint32_t source, std::uint64_t parity);
+  protocol::SignalLine* line(std::uint32_t owner, std::uint32_t source, std::uint64_t parity,
+                             std::uint32_t rail);
   unsigned char* slot(std::uint32_t owner, std::uint32_t source, std::uint64_t parity);
   void link(std::uint32_t rank);
-  void put(std::uint32_t from, std::uint32_t to, std::uint64_t epoch, std::uint64_t bytes);
+  // With `sliced` the slice of `to` in the slot of `from`.
+  void put(std::uint32_t from, std::uint32_t to, std::uint64_t epoch, std::uint64_t bytes, bool sliced);
 
   const ThreadConfig config_;
   std::vector<std::unique_ptr<ThreadRank>> ranks_;
@@ -216,11 +221,27 @@ class ThreadMember {
   protocol::Verdict all_reduce(const T* input, T* output, std::uint64_t count, std::uint64_t piece_bytes,
                                std::uint64_t tag) {
     everybody_.sync();  // the inputs are there
-    SumCombiner<T> combiner(world_.config().ranks);
+    const bool gathers = world_.config().gathers;
     const std::uint64_t bytes = count * sizeof(T);
-    const bool in_line = bytes <= protocol::kInlineBytes;
-    const protocol::Exchange exchange{input, output, bytes, piece_bytes, tag, in_line, false};
-    protocol::OneShot<ThreadEnv<kMutant>, ThreadGroup, ThreadPort<ThreadEnv<kMutant>>, SumCombiner<T>> shot(
+    const protocol::Exchange exchange{.input = input,
+                                      .output = output,
+                                      .bytes = bytes,
+                                      .piece_bytes = piece_bytes,
+                                      .tag = tag,
+                                      .in_line = !gathers && bytes <= protocol::kInlineBytes,
+                                      .closing_round = false,
+                                      .sliced = gathers,
+                                      .gathers = gathers};
+    if (gathers) return run(SliceSum<T>(rank_, world_.config().ranks), exchange);
+    return run(SumCombiner<T>(world_.config().ranks), exchange);
+  }
+
+  std::uint64_t naps() const { return naps_; }
+
+ private:
+  template <class Combiner>
+  protocol::Verdict run(Combiner combiner, const protocol::Exchange& exchange) {
+    protocol::OneShot<ThreadEnv<kMutant>, ThreadGroup, ThreadPort<ThreadEnv<kMutant>>, Combiner> shot(
         env_, group_, world_.rank(rank_).lane, port_, combiner,
         protocol::part_of(part_, world_.config().parts), exchange);
     const protocol::Verdict verdict = world_.config().sleeps ? nap(shot) : spin(shot);
@@ -228,9 +249,6 @@ class ThreadMember {
     return verdict;
   }
 
-  std::uint64_t naps() const { return naps_; }
-
- private:
   template <class Shot>
   protocol::Verdict spin(Shot& shot) {
     protocol::Verdict verdict;

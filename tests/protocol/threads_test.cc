@@ -70,7 +70,7 @@ void all_reduce_all(const ThreadConfig& config, const std::vector<Sizes>& sizes)
   for (const Sizes& size : sizes) most = std::max(most, size.count);
   for (std::uint64_t i = 0; i < kOperations; ++i) {
     const Sizes& size = sizes[i % sizes.size()];
-    all_rounds += rounds(size.count * sizeof(T), size.piece_bytes);
+    all_rounds += rounds(size.count * sizeof(T), size.piece_bytes) * (config.gathers ? 2 : 1);
   }
   for (User<T>& user : users) user.input.resize(most), user.output.resize(most);
 
@@ -132,6 +132,38 @@ TEST_CASE("a rank on another host, its puts carried late and in pieces") {
 TEST_CASE("ranks that sleep are woken") {
   all_reduce_all<std::uint64_t>({.ranks = 2, .sleeps = true}, kOdd);
   all_reduce_all<float>({.ranks = 4, .sleeps = true}, kOdd);
+}
+
+TEST_CASE("calls of two rounds a piece") {
+  all_reduce_all<std::uint64_t>({.ranks = 2, .gathers = true}, kOdd);
+  all_reduce_all<float>({.ranks = 3, .threads = 2, .gathers = true}, kOdd);
+  all_reduce_all<unsigned char>({.ranks = 4, .sleeps = true, .gathers = true}, kOdd);
+  all_reduce_all<float>({.ranks = 3, .carried = true, .gathers = true}, kOdd);
+  all_reduce_all<std::uint64_t>({.ranks = 2, .carried = true, .rails = 2, .gathers = true}, kOdd);
+}
+
+// A rank that takes one round for what the others take two for makes its next call in their second.
+TEST_CASE("another call in the second round of a piece is a mismatch, and the round does not advance") {
+  ThreadWorld world({.ranks = 2, .gathers = true});
+  std::vector<float> input(100, 1), output(100, -7);
+  Verdict verdict{};
+  std::thread two_rounds([&] {
+    ThreadMember<Mutation::kNone, float> self(world, 0, 0, 0);
+    verdict = self.all_reduce(input.data(), output.data(), input.size(), 4096, 5);
+  });
+  // Rank 1's signals: its slice, and then another call.
+  HostEnv env;
+  const protocol::PeerLink& link = world.rank(1).lane.peers[0];
+  for (const std::uint64_t epoch : {1u, 2u}) {
+    protocol::SignalLine* const line = link.outbound[epoch % 2];
+    while (epoch == 2 && env.load_acquire(&link.inbound[0]->epoch) != 2) sched_yield();
+    env.store_relaxed(&line->tag, std::uint64_t{epoch == 1 ? 5u : 6u});
+    env.store_release(&line->epoch, epoch);
+  }
+  two_rounds.join();
+  CHECK(verdict == Verdict::kMismatch);
+  CHECK(world.rank(0).epoch == 1);
+  CHECK(output == std::vector<float>(100, -7));
 }
 
 TEST_CASE("an abort frees everybody, and what was finished before is right") {

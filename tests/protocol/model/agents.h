@@ -74,8 +74,13 @@ class Combiner {
   Combiner(ModelEnv& env, World& world, std::uint32_t rank, std::uint32_t operation)
       : env_(env), world_(world), rank_(rank), operation_(operation) {}
 
+  // Rounds that it has combined, and whether it has been asked for anything.
+  std::uint32_t combined() const { return combined_; }
+  bool used() const { return used_; }
+
   template <class Threads>
   void stage(ModelEnv& env, const Threads& group, void* to, const void* from, std::uint64_t bytes) {
+    used_ = true;
     std::uint64_t begin, end;
     protocol::range_of(group.id(), group.size(), 0, bytes, begin, end);
     for (std::uint64_t i = begin / sizeof(Word); i < end / sizeof(Word); ++i) {
@@ -90,6 +95,8 @@ class Combiner {
     std::uint64_t from, to;
     protocol::range_of(group.id(), group.size(), begin, end, from, to);
     looked_ = false;
+    used_ = true;
+    ++combined_;
     Word* const output = static_cast<Word*>(piece.output);
     const auto offset = reinterpret_cast<unsigned char*>(output) - world_.output(rank_, operation_);
     for (std::uint64_t word = from / sizeof(Word); word < to / sizeof(Word); ++word) {
@@ -124,6 +131,8 @@ class Combiner {
   const std::uint32_t rank_;
   const std::uint32_t operation_;
   bool looked_ = false;
+  bool used_ = false;
+  std::uint32_t combined_ = 0;
 };
 
 // One thread of one group of a rank: all operations, then leaving.
@@ -137,7 +146,7 @@ class RankThread final : public Program {
   void run(Machine& machine, std::uint32_t stage) override {
     ModelEnv env{machine};
     const Scenario& scenario = world_.scenario();
-    for (std::uint32_t operation = stage; operation < scenario.operations; ++operation) {
+    for (std::uint32_t operation = stage; operation < world_.calls_of(rank_); ++operation) {
       if (scenario.user_buffer) rewrite_input(env, operation);
       const bool done = scenario.gathers      ? scenario.stages_own
                                                     ? operate<SliceCombiner<ModelEnv, true>>(env, operation)
@@ -150,6 +159,7 @@ class RankThread final : public Program {
     }
     if (scenario.user_buffer) rewrite_input(env, scenario.operations);
     if (scenario.leaves) leave(env);
+    if (scenario.goes) env.store_release(world_.rank(rank_).goodbye, Word{1});
   }
 
  private:
@@ -339,7 +349,8 @@ class Aborter final : public Program {
 
   void run(Machine& machine, std::uint32_t) override {
     Env<kMutant> env{machine};
-    env.store_release(world_.rank(rank_).abort_word,
+    RankMemory& mine = world_.rank(rank_);
+    env.store_release(mine.words != nullptr ? &mine.words->host_abort : mine.abort_word,
                       protocol::pack_abort({protocol::AbortReason::kExplicit, rank_, 0}));
     if (!world_.scenario().sleeps) return;
     env.fence();
@@ -350,50 +361,5 @@ class Aborter final : public Program {
   World& world_;
   const std::uint32_t rank_;
 };
-
-template <protocol::Mutation kMutant>
-void add_ranks(Machine& machine, World& world, std::uint32_t progress) {
-  const Scenario& scenario = world.scenario();
-  for (std::uint32_t rank = 0; rank < scenario.ranks; ++rank) {
-    for (std::uint32_t part = 0; part < world.parts_of(rank); ++part) {
-      for (std::uint32_t thread = 0; thread < world.threads_of(rank, part); ++thread) {
-        machine.add_agent(
-            "rank" + std::to_string(rank) + "." + std::to_string(part) + "." + std::to_string(thread),
-            std::make_unique<RankThread<kMutant>>(world, rank, part, thread, rank == 0 ? progress : 0),
-            false);
-      }
-    }
-  }
-}
-
-template <protocol::Mutation kMutant>
-void add_others(Machine& machine, World& world) {
-  const Scenario& scenario = world.scenario();
-  if (scenario.doorbell)
-    machine.add_agent("progress0", std::make_unique<Progress<kMutant>>(world, 0), true);
-  for (std::uint32_t from = 0; from < scenario.ranks; ++from) {
-    for (std::uint32_t to = 0; to < scenario.ranks; ++to) {
-      if (from == to || world.mapped(from, to)) continue;
-      for (std::uint32_t rail = 0; rail < scenario.rails; ++rail) {
-        machine.add_agent("nic" + std::to_string(from) + "to" + std::to_string(to),
-                          std::make_unique<Nic<kMutant>>(world, from, to, rail), true);
-      }
-    }
-    if (scenario.aborts) {
-      machine.add_agent("abort" + std::to_string(from), std::make_unique<Aborter<kMutant>>(world, from),
-                        false);
-    }
-  }
-}
-
-template <protocol::Mutation kMutant>
-Result explore(const Scenario& scenario, std::uint64_t most_states) {
-  World world(scenario);
-  Machine machine(world.memory());
-  const std::uint32_t rank_agents = world.agents_of(0) + scenario.ranks - 1;
-  add_ranks<kMutant>(machine, world, scenario.doorbell ? rank_agents : 0);
-  add_others<kMutant>(machine, world);
-  return machine.explore([&] { return world.judge(); }, most_states);
-}
 
 }  // namespace rocenante::model

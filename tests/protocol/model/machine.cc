@@ -11,7 +11,7 @@ namespace {
 
 bool stores(Kind kind) {
   return kind == Kind::kStore || kind == Kind::kStoreRelease || kind == Kind::kAdd ||
-         kind == Kind::kArrive || kind == Kind::kMove;
+         kind == Kind::kClaim || kind == Kind::kArrive || kind == Kind::kMove;
 }
 
 bool loads(Kind kind) {
@@ -93,6 +93,13 @@ Word Machine::perform(const Access& access, unsigned choice, std::uint32_t& vers
       wake(access.location);
       return before;
     }
+    case Kind::kClaim: {
+      if (memory_.newest(access.location) != 0)
+        return memory_.load(current_, access.location, 0, true, version);
+      memory_.add(current_, access.location, access.value);
+      wake(access.location);
+      return 0;
+    }
     case Kind::kArrive: {
       const Word before = memory_.add(current_, access.location, 1);
       wake(access.location);
@@ -142,18 +149,29 @@ void Machine::note(const std::string& what) {
   if (violation_.empty()) violation_ = agents_[current_].name + ": " + what;
 }
 
-// The look that found nothing began with the last load that was not of the abort word.
 void Machine::pending() {
-  Agent& agent = agents_[current_];
+  const Agent& agent = agents_[current_];
   std::size_t begin = agent.log.size();
+  do {
+    if (begin == agent.log_begin) std::abort();
+    --begin;
+  } while (memory_.is_abort_word(agent.log[begin].access.location));
+  pending(begin);
+}
+
+// What the look read of memory that nobody changes stays in the log: the agent's next access is one that
+// others can tell.
+void Machine::pending(std::size_t begin) {
+  Agent& agent = agents_[current_];
+  while (memory_.silent(agent.log.at(begin).access.location)) ++begin;
   bool newest = true;
   agent.blocking_count = 0;
-  for (bool found = false; !found;) {
-    if (begin == agent.log_begin || agent.blocking_count == kMostBlocking) std::abort();
-    const Entry& entry = agent.log[--begin];
+  for (std::size_t i = begin; i < agent.log.size(); ++i) {
+    const Entry& entry = agent.log[i];
     if (!loads(entry.access.kind)) std::abort();
-    found = !memory_.is_abort_word(entry.access.location);
+    if (memory_.silent(entry.access.location)) continue;
     newest = newest && entry.version == memory_.version(entry.access.location);
+    if (agent.blocking_count == kMostBlocking) std::abort();
     agent.blocking[agent.blocking_count++] = entry.access.location;
   }
   agent.blocked = newest;

@@ -18,10 +18,11 @@
 //   every
 //     other agent's steps and so are taken together with the step before them.
 //   * An attached access is one of which its place in the code says why it commutes.
-//   * pending() ends a look that found nothing. The look changed nothing, so the agent is put back to
-//     just before it, and is not scheduled until a location that the look read has been stored to: until
-//     then it would find the same. Spinning therefore adds no states, and "nobody can be scheduled" is a
-//     deadlock. (In weak mode an agent that looked at old values may look again: newer ones are there.)
+//   * pending() ends a look that found nothing, which began where the program says. It changed nothing, so
+//     the agent is put back to just before it, and is not scheduled until a location that the look read has
+//     been stored to: until then it would find the same. Spinning therefore adds no states, and "nobody can
+//     be scheduled" is a deadlock. (In weak mode an agent that looked at old values may look again: newer
+//     ones are there.)
 #pragma once
 
 #include <csetjmp>
@@ -42,6 +43,7 @@ enum class Kind : std::uint8_t {
   kStore,
   kStoreRelease,
   kAdd,
+  kClaim,     // stores `value` if the location holds 0; result: what it held
   kArrive,    // adds 1; result: what the location holds when all of `value` agents have arrived
   kMove,      // one word from `from` to `location`: a NIC's read and write
   kFence,     // sequentially consistent
@@ -87,7 +89,9 @@ class Machine {
   // For programs.
   Word access(const Access& wanted);
   Location locate(const void* address);
-  [[noreturn]] void pending();
+  [[noreturn]] void pending();  // the look began with the last load that was not of the abort word
+  [[noreturn]] void pending(std::size_t begin);
+  std::size_t position() const { return cursor_; }  // in the log
   void commit(std::uint32_t stage);
   void forget(std::uint64_t key);
   // What was found wrong; then leave() at once, in a statement of its own: no destructor runs.
@@ -101,7 +105,7 @@ class Machine {
   Result explore(const std::function<std::string()>& check, std::uint64_t most_states);
 
  private:
-  static constexpr std::size_t kMostBlocking = 4;
+  static constexpr std::size_t kMostBlocking = 8;
   struct Entry {
     Access access;
     Word result;

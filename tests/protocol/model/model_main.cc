@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "tests/protocol/model/agents.h"
+#include "tests/protocol/model/explore.h"
 #include "tests/protocol/model/scenarios.h"
 
 namespace {

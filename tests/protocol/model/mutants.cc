@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tests/protocol/model/agents.h"
+#include "tests/protocol/model/explore.h"
 #include "tests/protocol/model/scenarios.h"
 
 namespace {
@@ -50,6 +50,14 @@ constexpr Case kCases[] = {
     caught<Mutation::kEarlyPublish>("first arriver publishes", "parts-2x4"),
     caught<Mutation::kDeafDrain>("abort does not end draining", "abort-lost-2x2"),
     caught<Mutation::kOneDoorbell>("doorbell of one entry", "doorbell-2x5"),
+    caught<Mutation::kSharedCounter>("one counter to stage and finish", "device-parts-2x2"),
+    caught<Mutation::kOneDoorbell>("doorbell of one entry", "device-doorbell-2x4"),
+    caught<Mutation::kOneDoorbell>("doorbell of one entry, noticed", "device-doorbell-same-2x4"),
+    caught<Mutation::kDoorbellAtLeast>("doorbell of one entry, >= for ==", "device-doorbell-2x4"),
+    caught<Mutation::kAdvanceOnAbort>("advance on abort", "device-deadline-2x2"),
+    caught<Mutation::kStateAfterSignal>("gone looked at after the signal", "device-goes-3x1"),
+    caught<Mutation::kDeafEntry>("launch deaf to an earlier abort", "device-abort-2x3"),
+    caught<Mutation::kRecordLast>("record after the abort word", "device-gone-2x2"),
     caught<Mutation::kSameSlot>("slice into the slot in use", "gather-2x3"),
 
     holds<Mutation::kOneSignalLine>("  >=, one signal line, slots", "same-call-2x4"),
@@ -58,6 +66,10 @@ constexpr Case kCases[] = {
     holds<Mutation::kEqualityTwoLines>("  == for >=, two lines", "parts-2x4"),
     holds<Mutation::kEqualityTwoLines>("  == for >=, two lines", "rails-2x4"),
     holds<Mutation::kEqualityTwoLines>("  == for >=, two lines", "doorbell-2x5"),
+    holds<Mutation::kStateAfterSignal>("  gone after the signal, one peer", "device-gone-2x2"),
+    holds<Mutation::kDoorbellAtLeast>("  one entry, >=: unnoticed", "device-doorbell-same-2x4"),
+    holds<Mutation::kNoAdoption>("  refused, not adopted", "device-abort-2x3"),
+    holds<Mutation::kNoAdoption>("  refused, not adopted", "device-abort-parts-2x2"),
     holds<Mutation::kNoFence>("  no fence, strong memory", "sleep-2x4"),
     holds<Mutation::kRelaxedSignal>("  relaxed, strong memory", "mapped-2x5"),
 };

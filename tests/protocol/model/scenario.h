@@ -35,9 +35,16 @@ struct Scenario {
   bool aborts = false;            // every rank's abort word is set at some time
   bool loses_completion = false;  // the last puts of rank 0 never complete locally
   bool mismatch = false;          // the last rank makes another call than the others
-  bool same_tag = false;          // all operations are the same call
-  bool coarse = false;            // strong memory only: the words of a combine are read in one step
-  bool weak = false;              // weak memory; otherwise sequentially consistent
+  // Rank 0 is a device: its calls are launches, its host is an agent. With `aborts` it is its host's word
+  // that is set.
+  bool device = false;
+  bool deadline = false;     // its deadline passes at some time
+  bool goes = false;         // whoever has made its last call ends, and rank 0's host learns of it
+  std::uint32_t misses = 0;  // calls that the last rank does not make before it goes
+  bool silent = false;    // the last rank is taken for silent at some time and does not make its last call
+  bool same_tag = false;  // all operations are the same call
+  bool coarse = false;    // strong memory only: the words of a combine are read in one step
+  bool weak = false;      // weak memory; otherwise sequentially consistent
 };
 
 }  // namespace rocenante::model

@@ -20,6 +20,8 @@ const char* name_of(Kind kind) {
       return "store-release";
     case Kind::kAdd:
       return "fetch-add";
+    case Kind::kClaim:
+      return "claim";
     case Kind::kArrive:
       return "arrive";
     case Kind::kMove:
@@ -45,8 +47,9 @@ const char* name_of(Kind kind) {
 std::string Machine::words(const Access& access, const Memory& memory) {
   std::string text = name_of(access.kind);
   if (access.location != kNowhere) text += " " + memory.name(access.location);
-  const bool valued = access.kind == Kind::kStore || access.kind == Kind::kStoreRelease ||
-                      access.kind == Kind::kAwait || access.kind == Kind::kFree;
+  const bool valued = access.kind == Kind::kStore || access.kind == Kind::kClaim ||
+                      access.kind == Kind::kStoreRelease || access.kind == Kind::kAwait ||
+                      access.kind == Kind::kFree;
   if (valued) text += " " + std::to_string(access.value);
   return text;
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "tests/protocol/model/world.h"
 
@@ -36,6 +37,7 @@ class SliceCombiner {
 
   template <class Threads, class Source>
   void combine(Threads&, const protocol::Piece& piece, std::uint64_t, std::uint64_t, Source&& source) {
+    looked_ = false;
     const std::uint64_t words = world_.slice_bytes() / sizeof(Word);
     Word* const output = static_cast<Word*>(piece.output);
     if (!piece.sliced) {
@@ -78,7 +80,9 @@ class SliceCombiner {
   }
 
   Word look(const Word* address, Word expected, std::uint32_t rank) {
-    const Word found = env_.load_relaxed(address);
+    const Word found = world_.scenario().coarse && std::exchange(looked_, true)
+                           ? env_.load_attached(address)
+                           : env_.load_relaxed(address);
     if (found == expected) return found;
     env_.machine.note("takes " + std::to_string(found) + " from rank " + std::to_string(rank) + " for " +
                       std::to_string(expected));
@@ -90,6 +94,7 @@ class SliceCombiner {
   const std::uint32_t rank_;
   const std::uint32_t operation_;
   std::uint64_t done_ = 0;  // words of the pieces before
+  bool looked_ = false;     // as in Combiner
 };
 
 }  // namespace rocenante::model

@@ -154,9 +154,9 @@ void World::lay_out_private(std::uint32_t rank) {
   const std::uint32_t agents = agents_of(rank);
   const bool several = agents > 1;
   mine.epoch = word(0, used_by(several), who + ".epoch");
-  mine.abort_word = word(0, scenario_.aborts ? Use::kShared : Use::kConstant, who + ".abort");
+  mine.abort_word = word(0, may_fail() ? Use::kShared : Use::kConstant, who + ".abort");
   memory_.set_abort_word(memory_.find(mine.abort_word));
-  if (scenario_.leaves) mine.goodbye = word(0, Use::kShared, who + ".goodbye");
+  if (scenario_.leaves || scenario_.goes) mine.goodbye = word(0, Use::kShared, who + ".goodbye");
   mine.staged = reinterpret_cast<protocol::ArrivalCounter*>(word(0, used_by(several), who + ".staged0"));
   word(0, used_by(several), who + ".staged1");  // the next line
   mine.finished =
@@ -183,6 +183,7 @@ void World::lay_out_private(std::uint32_t rank) {
   mine.outcome = reinterpret_cast<Word*>(take(agents * sizeof(Word)));
   words(reinterpret_cast<unsigned char*>(mine.outcome), agents * sizeof(Word), Use::kWriteOnly, kNeverFreed,
         who + ".outcome");
+  if (scenario_.device && rank == 0) lay_out_device(who);
   const std::uint64_t all = scenario_.operations * operation_bytes();
   mine.input = take(all);
   mine.output = scenario_.in_place ? mine.input : take(all);
@@ -196,6 +197,23 @@ void World::lay_out_private(std::uint32_t rank) {
                 scenario_.in_place ? used_by(several) : Use::kConstant, kNeverFreed,
                 who + ".input[" + text(i) + "]");
   }
+}
+
+void World::lay_out_device(const std::string& who) {
+  RankMemory& mine = ranks_[0];
+  const auto when = [](bool used) { return used ? Use::kShared : Use::kConstant; };
+  mine.words = new (take(sizeof(protocol::DeviceWords))) protocol::DeviceWords;
+  memory_.add(&mine.words->host_abort, 0, when(scenario_.aborts), kNeverFreed, who + ".hostabort");
+  memory_.add(&mine.words->absent, 0, when(scenario_.goes), kNeverFreed, who + ".absent");
+  memory_.add(&mine.words->device_abort, 0, Use::kShared, kNeverFreed, who + ".deviceabort");
+  words(reinterpret_cast<unsigned char*>(&mine.words->failure), sizeof(protocol::FailureRecord),
+        Use::kShared, kNeverFreed, who + ".failure");
+  mine.peer_states = reinterpret_cast<std::uint32_t*>(take(kMaxRanks * sizeof(std::uint32_t)));
+  for (std::uint32_t peer = 0; peer < scenario_.ranks; ++peer) {
+    memory_.add(mine.peer_states + peer, 0, when(scenario_.goes || scenario_.silent), kNeverFreed,
+                who + ".state" + text(peer));
+  }
+  mine.clock = word(0, when(scenario_.deadline || scenario_.silent), who + ".clock");
 }
 
 void World::link(std::uint32_t rank) {
@@ -230,6 +248,13 @@ void World::link(std::uint32_t rank) {
                mine.abort_word,
                parts_of(rank) > 1 ? mine.staged : nullptr,
                mine.finished};
+  constexpr std::uint64_t kNever = std::uint64_t{1} << 60;
+  const std::uint64_t timeout = scenario_.deadline ? 1 : kNever;
+  if (mine.words != nullptr) {
+    mine.device = {mine.lane,  mine.ring,        mine.abort_word,
+                   mine.words, mine.peer_states, scenario_.silent ? 1 : kNever,
+                   timeout,    timeout};
+  }
 }
 
 // Failure rule 3: of each round, a thread's share is either whole and right or untouched, as the thread

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/protocol/abort_word.h"
+#include "lib/protocol/device_call.h"
 #include "lib/protocol/doorbell.h"
 #include "lib/protocol/one_shot.h"
 #include "tests/protocol/model/env.h"
@@ -41,6 +42,11 @@ struct RankMemory {
   QueuePair* queues;  // [peer][rail]
   protocol::DoorbellRing* ring;
   Word* outcome;  // [thread of all groups]
+  // Of a device.
+  protocol::DeviceWords* words;
+  std::uint32_t* peer_states;
+  Word* clock;  // 1 from when time goes on
+  protocol::DeviceLane device;
   protocol::PeerLink links[kMaxRanks];
   protocol::Lane lane;
 };
@@ -70,6 +76,16 @@ class World {
   std::uint32_t agents_of(std::uint32_t rank) const { return threads_of(rank, 0) + parts_of(rank) - 1; }
   std::uint32_t agent_of(std::uint32_t rank, std::uint32_t part, std::uint32_t thread) const {
     return part == 0 ? thread : threads_of(rank, 0) + part - 1;
+  }
+  // Whether something may make a device give up, or be told to.
+  bool may_fail() const {
+    return scenario_.aborts || scenario_.deadline || scenario_.goes || scenario_.silent ||
+           (scenario_.device && scenario_.mismatch);
+  }
+  // Calls that a rank makes.
+  std::uint32_t calls_of(std::uint32_t rank) const {
+    const std::uint32_t missed = scenario_.silent ? 1 : scenario_.misses;
+    return scenario_.operations - (rank + 1 == scenario_.ranks ? missed : 0);
   }
   std::uint32_t parts_of(std::uint32_t rank) const { return rank == 0 ? scenario_.parts : 1; }
   std::uint32_t rounds_per_operation() const {
@@ -106,6 +122,7 @@ class World {
   void lay_out(std::uint32_t rank);
   void lay_out_inbox(std::uint32_t rank);
   void lay_out_private(std::uint32_t rank);
+  void lay_out_device(const std::string& who);
   void link(std::uint32_t rank);
   std::string judge_word(std::uint32_t rank, std::uint32_t round, std::uint64_t word, std::uint64_t words);
   unsigned char* take(std::uint64_t bytes);
