@@ -53,6 +53,9 @@ struct TransportContext {
   std::vector<std::uint32_t> recv_index;
   // Per peer: the pairs of RDMA ports that reach it; the same pairs in the same order at the other end.
   std::vector<std::vector<fabric::Rail>> rails;
+  // Asked for memory to receive in by a transport that can write to a device's own; null: host memory
+  // alone.
+  Device* device = nullptr;
 };
 
 // Where a process runs: what ranks compare to find how they can reach each other.
@@ -107,6 +110,12 @@ class Transport {
   virtual Status connect(std::uint32_t peer, std::string_view blob, net::Deadline deadline,
                          protocol::PeerLink* link) = 0;
 
+  // Where this transport's peers write payloads, tags and the signals that a launch waits for, each at its
+  // offset in the inbox, if that is a device's own memory; null if it is the inbox. Then the epochs of
+  // signals that have come are also noted in the inbox, for the host: in its lines of the peer, whichever
+  // of them, and in no order with what the device sees. From open() on.
+  virtual std::shared_ptr<DeviceInbox> device_inbox() const { return nullptr; }
+
   // Of a connected peer, where the transport maps memory.
   virtual MappedRegions mapped_regions(std::uint32_t /*peer*/) const { return {}; }
 
@@ -137,6 +146,10 @@ class Transport {
   // Success as long as `peer` may still send something, as far as this transport can tell; else why it
   // cannot, naming the peer. Whether that is an error depends on whether an operation needs the peer.
   virtual Status connection(std::uint32_t /*peer*/) const { return {}; }
+
+  // Whether something is still to come from `peer` for the last round that was posted to it; true where the
+  // transport cannot tell. Who calls post().
+  virtual bool expects(std::uint32_t /*peer*/) const { return true; }
 
   // Nothing more will be posted: tells the peers where the transport can.
   virtual void finish_sending() {}

@@ -48,6 +48,7 @@ enum class Key : std::uint32_t {
   kStatsFile,
   kSignal,
   kStripeBytes,
+  kReceiveMemory,
   kIbHca,
   kIbGidIndex,
   kIbAddrFamily,

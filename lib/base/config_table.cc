@@ -117,6 +117,11 @@ constexpr std::array<ConfigRow, kNumKeys> kTable = {{
      1024.0 * 1024 * 1024, Scope::kAgreed, false,
      "From how many bytes on the payload of a round is striped over all rails between two ranks; smaller "
      "ones take one rail, and pairs of ranks are spread over the rails."},
+    {Key::kReceiveMemory, "ROCENANTE_RECEIVE_MEMORY", ValueType::kChoice, nullptr, "auto", "",
+     "auto|host|device", 0, 0, Scope::kLocal, false,
+     "Where peers reached over verbs write what they send to a rank whose calls are on a GPU. host: host "
+     "memory; device: the GPU's own, with an error that names what is missing for it; auto: the GPU's own "
+     "where GPU and adapters say that it can be, else host memory (docs/gpu.md)."},
     {Key::kIbHca, "ROCENANTE_IB_HCA", ValueType::kText, "NCCL_IB_HCA", "", "", nullptr, 0, 0, Scope::kLocal,
      false,
      "RDMA devices and ports to use, in NCCL's syntax: a list of NAME or NAME:PORT, where a name is a "

@@ -181,8 +181,8 @@ Result<std::vector<std::string>> Communicator::exchange(const Result<std::string
 // The payload is the blob of each transport, by name.
 Result<std::string> Communicator::open_transports() {
   RCN_TRY(allocate());
-  const TransportContext context{rank_,   ranks_,      &config_, &control_->key(), geometry_, inbox_,
-                                 outbox_, recv_index_, rails_};
+  const TransportContext context{rank_,  ranks_,  &config_,    &control_->key(), geometry_,
+                                 inbox_, outbox_, recv_index_, rails_,           device_.value().get()};
   net::WireWriter out;
   for (const auto& transport : transports_) {
     RCN_ASSIGN(const std::string blob, transport->open(context));

@@ -204,6 +204,8 @@ class Communicator final : private ControlListener {
   void post_puts(std::uint64_t epoch, const protocol::Piece& piece);
   bool puts_drained() const;
   void fail_transport(Status status, std::uint64_t epoch);
+  // The highest epoch in the first of a peer's lines, and in any of them.
+  std::uint64_t first_line(std::uint32_t peer) const;
   std::uint64_t last_signal(std::uint32_t peer) const;
   std::string describe_wait(std::uint64_t epoch, std::uint32_t peer) const;
   std::uint64_t timeout_ns() const { return epoch_ == 0 ? first_timeout_ns_ : timeout_ns_; }

@@ -60,9 +60,20 @@ void Communicator::wake_own_thread() {
   if (wake_fd_) (void)::eventfd_write(wake_fd_.get(), 1);
 }
 
-std::uint64_t Communicator::last_signal(std::uint32_t peer) const {
+std::uint64_t Communicator::first_line(std::uint32_t peer) const {
   const protocol::PeerLink& link = links_[peer];
   return std::max(env_.load_acquire(&link.inbound[0]->epoch), env_.load_acquire(&link.inbound[1]->epoch));
+}
+
+// Notices of what a device has received stand in any line.
+std::uint64_t Communicator::last_signal(std::uint32_t peer) const {
+  const protocol::PeerLink& link = links_[peer];
+  std::uint64_t last = first_line(peer);
+  for (std::uint32_t line = 1; line < link.rails; ++line) {
+    for (const protocol::SignalLine* const signal : link.inbound)
+      last = std::max(last, env_.load_acquire(&signal[line].epoch));
+  }
+  return last;
 }
 
 std::string Communicator::describe_wait(std::uint64_t epoch, std::uint32_t peer) const {
@@ -93,7 +104,7 @@ std::string Communicator::why_lost(std::uint32_t peer) {
 // after the other: it has stepped since its peer was found lost, and what it waits for even then does not
 // come.
 bool Communicator::misses(std::uint32_t peer, std::uint64_t epoch, std::uint32_t missing) {
-  if (last_signal(peer) < epoch) return true;
+  if (first_line(peer) < epoch) return true;
   if (peer != missing) return false;
   if (missed_.peer != peer || missed_.epoch != epoch) missed_ = {epoch, peer, 0};
   return ++missed_.looks >= kLooksAtMissed;

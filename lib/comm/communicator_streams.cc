@@ -53,9 +53,10 @@ class Communicator::StreamProgress final : public ProgressWork {
 };
 
 Status Communicator::set_up_streams() {
-  StreamSetup setup{device_.value(),   &lane_,     geometry_, inbox_, outbox_, {}, timeout_ns_,
+  StreamSetup setup{device_.value(),   &lane_,     geometry_, inbox_, outbox_, {}, {}, timeout_ns_,
                     first_timeout_ns_, suspect_ns_};
   setup.mapped.resize(ranks_);
+  setup.device_inboxes.resize(ranks_);
   std::vector<Transport*> carriers(ranks_);
   for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
     if (peer == rank_) continue;
@@ -63,6 +64,7 @@ Status Communicator::set_up_streams() {
       setup.mapped[peer] = transport_of_[peer]->mapped_regions(peer);
     } else {
       carriers[peer] = transport_of_[peer];
+      setup.device_inboxes[peer] = transport_of_[peer]->device_inbox();
     }
   }
   losses_.resize(ranks_);
@@ -113,9 +115,14 @@ void Communicator::tell_device_of_loss(std::uint32_t peer, std::string how) {
   streams_->note_peer(peer, protocol::kGone);  // releases the text
 }
 
+// There is nothing to tell while everything has come that the last round that was put expects of a peer:
+// the launch has all it waits for, or will have. For what the host has seen may still be on its way to a
+// device's own memory, and a launch that was told would take it for missing. When it waits for the next
+// round it has rung for that, which this thread then puts, and so expects.
 void Communicator::look_at_peers() {
   for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
     if (peer == rank_ || links_[peer].outbound[0] != nullptr || !losses_[peer].empty()) continue;
+    if (!transport_of_[peer]->expects(peer)) continue;
     if (std::string how = why_lost(peer); !how.empty()) tell_device_of_loss(peer, std::move(how));
   }
 }

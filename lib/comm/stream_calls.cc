@@ -60,12 +60,15 @@ T* moved(T* pointer, const Region& inbox, unsigned char* device_inbox) {
                               (reinterpret_cast<const unsigned char*>(pointer) - inbox.address()));
 }
 
+// What the peer sends stands at the same place of whichever inbox it writes.
 PeerLink carried_link(const StreamSetup& setup, std::uint32_t peer, const OwnRegions& own) {
   PeerLink link = setup.lane->peers[peer];
+  unsigned char* inbox = own.inbox;
+  if (const auto& received = setup.device_inboxes[peer]; received != nullptr) inbox = received->device;
   for (std::uint64_t parity = 0; parity < kParities; ++parity) {
-    link.inbound[parity] = moved(link.inbound[parity], *setup.inbox, own.inbox);
-    link.source[parity] = moved(link.source[parity], *setup.inbox, own.inbox);
-    link.tag[parity] = moved(link.tag[parity], *setup.inbox, own.inbox);
+    link.inbound[parity] = moved(link.inbound[parity], *setup.inbox, inbox);
+    link.source[parity] = moved(link.source[parity], *setup.inbox, inbox);
+    link.tag[parity] = moved(link.tag[parity], *setup.inbox, inbox);
   }
   return link;
 }
@@ -94,6 +97,7 @@ Result<PeerLink> device_link(const StreamSetup& setup, std::uint32_t peer, Strea
 struct StreamCalls::State {
   std::shared_ptr<Region> inbox, outbox;
   std::vector<std::shared_ptr<void>> reach;  // of the peers' memory
+  std::vector<std::shared_ptr<DeviceInbox>> device_inboxes;
   DeviceMemory local;
   DeviceMemory shared;
   std::unique_ptr<StreamEvent> event;
@@ -168,6 +172,7 @@ Result<std::unique_ptr<StreamCalls>> StreamCalls::create(const StreamSetup& setu
   auto state = std::make_shared<State>();
   state->inbox = setup.inbox;
   state->outbox = setup.outbox;
+  state->device_inboxes = setup.device_inboxes;
   RCN_ASSIGN(state->local, device.allocate_local(local.bytes));
   RCN_ASSIGN(state->shared, device.allocate_shared(shared.bytes));
   RCN_ASSIGN(state->event, device.make_event());

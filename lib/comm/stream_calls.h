@@ -32,6 +32,8 @@ struct StreamSetup {
   std::shared_ptr<Region> outbox;
   // Per peer; without an owner where its memory is not mapped.
   std::vector<MappedRegions> mapped;
+  // Per peer; null where what it sends arrives in `inbox`.
+  std::vector<std::shared_ptr<DeviceInbox>> device_inboxes;
   std::uint64_t timeout_ns = 0;
   std::uint64_t first_timeout_ns = 0;
   std::uint64_t suspect_ns = 0;

@@ -148,6 +148,23 @@ Result<std::shared_ptr<void>> CudaDevice::allocate_for_user(std::uint64_t bytes)
   return std::shared_ptr<void>(memory.owner, memory.device);
 }
 
+// Pages of their own, zeroed before a NIC can write to them: neither exporting nor registering them lets it
+// reach anything else.
+Result<std::shared_ptr<DeviceInbox>> CudaDevice::allocate_receive(std::uint64_t bytes) {
+  RCN_TRY(choose_receive_memory(gpu_));
+  const std::uint64_t page = whole_pages(1);
+  RCN_ASSIGN(DeviceMemory memory, allocate_on_device(whole_pages(bytes) + page, UsedBy::kLaunches));
+  auto inbox = std::make_shared<DeviceInbox>();
+  inbox->owner = std::move(memory.owner);
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.device);
+  inbox->device = memory.device + ((begin + page - 1) / page * page - begin);
+  inbox->bytes = whole_pages(bytes);
+  const SetUpScope scope(gpu_.ordinal);
+  RCN_TRY(scope.status());
+  RCN_ASSIGN(inbox->dma_buf, dma_buf_of(inbox->device, inbox->bytes));
+  return inbox;
+}
+
 Result<unsigned char*> CudaDevice::device_address(const void* host) const {
   return addresses_.translate(host);
 }

@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 
 #include <atomic>
 #include <mutex>
@@ -25,16 +26,17 @@ Result<void*> driver_library() {
 // Functions that this library calls itself, by the names under which the driver exports them: cuda.h makes
 // some of the plain ones macros.
 // clang-format off
-#define ROCENANTE_DRIVER_FUNCTIONS(X)          \
-  X(get_error_name, cuGetErrorName)            \
-  X(get_device, cuDeviceGet)                   \
-  X(get_attribute, cuDeviceGetAttribute)       \
-  X(retain_primary, cuDevicePrimaryCtxRetain)  \
-  X(get_current, cuCtxGetCurrent)              \
-  X(push, cuCtxPushCurrent)                    \
-  X(pop, cuCtxPopCurrent)                      \
-  X(get_context_device, cuCtxGetDevice)        \
-  X(get_stream_context, cuStreamGetCtx)
+#define ROCENANTE_DRIVER_FUNCTIONS(X)                 \
+  X(get_error_name, cuGetErrorName)                   \
+  X(get_device, cuDeviceGet)                          \
+  X(get_attribute, cuDeviceGetAttribute)              \
+  X(retain_primary, cuDevicePrimaryCtxRetain)         \
+  X(get_current, cuCtxGetCurrent)                     \
+  X(push, cuCtxPushCurrent)                           \
+  X(pop, cuCtxPopCurrent)                             \
+  X(get_context_device, cuCtxGetDevice)               \
+  X(get_stream_context, cuStreamGetCtx)               \
+  X(get_handle_for_range, cuMemGetHandleForAddressRange)
 // clang-format on
 #define ROCENANTE_NAME_OF(function) #function
 
@@ -200,6 +202,21 @@ Result<int> device_of_stream(const void* stream, const DeviceContext& usual) {
   int device = 0;
   RCN_TRY(driver_status(context_stack().device(&device), "cuCtxGetDevice"));
   return device;
+}
+
+// The plain mapping, one and the same for payloads and signals: where a GPU offers several ways to its
+// memory, writes are ordered within each of them only.
+Result<Fd> dma_buf_of(const void* address, std::uint64_t bytes) {
+  RCN_TRY(driver().status());
+  int fd = -1;
+  const int error = driver().value().get_handle_for_range(&fd, reinterpret_cast<CUdeviceptr>(address),
+                                                          bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+  RCN_TRY(driver_status(
+      error, fmt::format("cuMemGetHandleForAddressRange of {} bytes at {} as a dma-buf", bytes, address)));
+  Fd made(above_standard(fd));
+  if (made.get() < 0 || ::fcntl(made.get(), F_SETFD, FD_CLOEXEC) != 0)
+    return errno_error("the descriptor of a dma-buf");
+  return made;
 }
 
 Status cuda_available() {

@@ -3,6 +3,10 @@
 // The NVIDIA driver, found at run time.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
+#include "lib/base/handle.h"
 #include "lib/base/status.h"
 #include "lib/device/context_scope.h"
 #include "lib/device/gpu_facts.h"
@@ -23,6 +27,9 @@ ContextStack& context_stack();
 
 // Success, or "TEXT: CUDA_ERROR_NAME".
 Status driver_status(int error, std::string_view what);
+
+// A dma-buf of a range of the memory of the device that is current. Both are multiples of the host's page.
+Result<Fd> dma_buf_of(const void* address, std::uint64_t bytes);
 
 // The device of a stream that somebody has created, most likely in the context `usual`.
 Result<int> device_of_stream(const void* stream, const DeviceContext& usual);

@@ -26,6 +26,7 @@ class CudaDevice final : public StreamDevice {
   const char* name() const override { return "cuda"; }
   Result<std::shared_ptr<Region>> allocate_region(std::uint64_t bytes, PeerAccess access) override;
   Result<std::shared_ptr<void>> allocate_for_user(std::uint64_t bytes) override;
+  Result<std::shared_ptr<DeviceInbox>> allocate_receive(std::uint64_t bytes) override;
   Status check_stream(const void* stream) const override;
 
   Result<DeviceMemory> allocate_shared(std::uint64_t bytes) override;

@@ -39,6 +39,17 @@ enum class PeerAccess : std::uint8_t {
   kReadOnly,   // outbox: sealed against new writable mappings
 };
 
+// Memory of a device alone that NICs may write, zero when new: a second inbox, for what comes over verbs.
+// The host has no address of it, so only launches see what arrives. Released with the last reference, at
+// once or deferred as the device's other memory; every registration of a NIC has ended by then.
+struct DeviceInbox {
+  std::shared_ptr<void> owner;
+  unsigned char* device = nullptr;  // its address for launches; page-aligned
+  std::uint64_t bytes = 0;          // whole pages
+  // Of exactly this memory. Whoever has registered it with all its NICs closes it.
+  Fd dma_buf;
+};
+
 enum class DriveMode : std::uint8_t {
   kCaller,  // the calling thread steps a round until it is done
   kStream,  // a launch on a stream does; calls return at once
@@ -58,6 +69,11 @@ class Device {
   // where it is. A NIC can read it too, where the device can use such memory at full speed; host memory
   // unless a device says otherwise. Any thread.
   virtual Result<std::shared_ptr<void>> allocate_for_user(std::uint64_t bytes);
+
+  // Memory of at least `bytes` in which launches may receive what NICs write, in the order in which one of
+  // them writes it. The error says what the device lacks for it, which may be that it is no memory of its
+  // own. Any thread.
+  virtual Result<std::shared_ptr<DeviceInbox>> allocate_receive(std::uint64_t bytes);
 
   // Whether calls may use this stream; the error names the value and what is allowed.
   virtual Status check_stream(const void* stream) const = 0;

@@ -11,13 +11,9 @@ namespace {
 constexpr std::uint32_t kMultiprocessorsPerGroup = 6;
 constexpr std::uint32_t kMostGroups = 8;
 
-// Why the receive region is not in the GPU's own memory.
-std::string why_not_device_memory(const GpuFacts& gpu) {
-  if (gpu.integrated) return "an integrated GPU's own memory is out of reach for NICs";
-  if (!gpu.dma_buf_supported) return "DMA_BUF_SUPPORTED is 0";
-  if (gpu.rdma_writes_ordering == 0) return "GPU_DIRECT_RDMA_WRITES_ORDERING is 0";
-  return "receiving into device memory is not implemented";
-}
+// From this value of GPU_DIRECT_RDMA_WRITES_ORDERING on the GPU that owns memory sees a NIC's writes to it
+// in order without being told to flush: it alone looks at them.
+constexpr int kOrderedForOwner = 100;
 
 }  // namespace
 
@@ -31,6 +27,18 @@ Result<HostAccess> choose_host_access(const GpuFacts& gpu) {
                     gpu.pageable_memory_access);
 }
 
+Status choose_receive_memory(const GpuFacts& gpu) {
+  if (gpu.integrated)
+    return Status(Code::kInvalidUsage, "an integrated GPU's own memory is out of reach for NICs");
+  if (!gpu.dma_buf_supported) return Status(Code::kInvalidUsage, "DMA_BUF_SUPPORTED is 0");
+  if (gpu.rdma_writes_ordering < kOrderedForOwner) {
+    return make_error(Code::kInvalidUsage,
+                      "GPU_DIRECT_RDMA_WRITES_ORDERING is {}, and must be {} (owner) or more",
+                      gpu.rdma_writes_ordering, kOrderedForOwner);
+  }
+  return {};
+}
+
 // Every kernel of ours fits a multiprocessor twice (ROCENANTE_KERNEL), so one group for each is resident
 // with room to spare. As long as it is one for two of them, half of the GPU is left even to kernels that
 // need a multiprocessor for themselves.
@@ -40,13 +48,19 @@ GroupLimits group_limits_on(const GpuFacts& gpu) {
 }
 
 std::string describe_choice(const GpuFacts& gpu, HostAccess access) {
+  const Status receive = choose_receive_memory(gpu);
   return fmt::format(
-      "CUDA device {}: {}, compute capability {}.{}, {} multiprocessors, {}; regions in {} host memory "
-      "({}); "
+      "CUDA device {}: {}, compute capability {}.{}, {} multiprocessors, {}; regions in {} host memory, "
+      "and "
+      "verbs {}; "
       "GPU_DIRECT_RDMA_SUPPORTED {:d}, HOST_NATIVE_ATOMIC_SUPPORTED {:d}{}",
       gpu.ordinal, gpu.name, gpu.major, gpu.minor, gpu.multiprocessors,
       gpu.integrated ? "integrated" : "discrete",
-      access == HostAccess::kRegistered ? "registered" : "pageable", why_not_device_memory(gpu),
+      access == HostAccess::kRegistered ? "registered" : "pageable",
+      receive.ok() ? fmt::format("may write to the GPU's own (DMA_BUF_SUPPORTED is 1, "
+                                 "GPU_DIRECT_RDMA_WRITES_ORDERING {}) where the adapters can, too",
+                                 gpu.rdma_writes_ordering)
+                   : "writes there, too (" + receive.text() + ")",
       gpu.gpu_direct_rdma_supported, gpu.host_native_atomics,
       gpu.kernel_timeout ? "; KERNEL_EXEC_TIMEOUT is 1: with a display attached the driver ends kernels "
                            "that wait for seconds"

@@ -41,6 +41,10 @@ enum class HostAccess : std::uint8_t {
 // SystemError naming the attributes if the GPU can reach host memory in no way.
 Result<HostAccess> choose_host_access(const GpuFacts& gpu);
 
+// Success if what comes over verbs may be received in the GPU's own memory, signals included; else which
+// attribute forbids it. Whether the NICs can is theirs to say.
+Status choose_receive_memory(const GpuFacts& gpu);
+
 // Whether memory for users that both the device and NICs read is host memory.
 inline bool user_memory_on_host(const GpuFacts& gpu) {
   return gpu.integrated;
@@ -49,7 +53,7 @@ inline bool user_memory_on_host(const GpuFacts& gpu) {
 // Groups of launches that are surely resident together beside an engine's own kernels.
 GroupLimits group_limits_on(const GpuFacts& gpu);
 
-// One line: the GPU, where regions are and why, and what is not used.
+// One line: the GPU, where regions are, whether verbs may write to its own memory, and if not, why.
 std::string describe_choice(const GpuFacts& gpu, HostAccess access);
 
 }  // namespace rocenante

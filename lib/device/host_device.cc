@@ -44,6 +44,11 @@ Result<std::shared_ptr<void>> Device::allocate_for_user(std::uint64_t bytes) {
   return std::shared_ptr<void>(address, [bytes](void* memory) { ::munmap(memory, bytes); });
 }
 
+Result<std::shared_ptr<DeviceInbox>> Device::allocate_receive(std::uint64_t) {
+  return make_error(Code::kInvalidUsage, "calls are on the device {}, which has no memory of its own",
+                    name());
+}
+
 Device& host_device() {
   static auto* const device = new HostDevice;
   return *device;

@@ -24,7 +24,7 @@ namespace rocenante::protocol {
 
 // What ranks of one communicator must agree on although no setting says it: the layout, the rounds, and
 // when `auto` takes which. Higher after every change.
-inline constexpr std::uint32_t kProtocolVersion = 2;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 
 inline constexpr std::uint64_t kParities = 2;
 inline constexpr std::uint64_t kLineBytes = 128;

@@ -14,6 +14,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/faulty_transport.h"
 #if ROCENANTE_TEST_VERBS
+#include "tests/support/dma_buf.h"
 #include "tests/support/fake_verbs.h"
 #include "tests/support/sysfs_tree.h"
 #include "transports/verbs/verbs.h"
@@ -54,8 +55,11 @@ struct Rank {
 class World {
  public:
   World(std::uint32_t ranks, const std::string& options, std::uint32_t rails, const MakeTransport& make,
-        const std::function<std::vector<fabric::Rail>(std::uint32_t, std::uint32_t)>& rails_of)
-      : geometry_{ranks, rails, ranks - 1, kSlotBytes}, config_(require(Config::load(options))) {
+        const std::function<std::vector<fabric::Rail>(std::uint32_t, std::uint32_t)>& rails_of,
+        Device* device = nullptr)
+      : geometry_{ranks, rails, ranks - 1, kSlotBytes},
+        config_(require(Config::load(options))),
+        device_(device) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       ranks_.push_back(std::make_unique<Rank>());
       open(rank, make, rails_of);
@@ -123,7 +127,7 @@ class World {
     one.inbox = require(host_device().allocate_region(geometry_.inbox_bytes(), PeerAccess::kReadWrite));
     one.outbox = require(host_device().allocate_region(geometry_.outbox_bytes(), PeerAccess::kReadOnly));
     TransportContext context{rank,      geometry_.ranks, &config_, nullptr, geometry_,
-                             one.inbox, one.outbox,      {},       {}};
+                             one.inbox, one.outbox,      {},       {},      device_};
     for (std::uint32_t peer = 0; peer < geometry_.ranks; ++peer) {
       context.recv_index.push_back(peer == rank ? 0 : slot_of(rank, peer));
       context.rails.push_back(peer == rank ? std::vector<fabric::Rail>() : rails_of(rank, peer));
@@ -179,13 +183,19 @@ class World {
     if (epoch % 3 == 0) one.place.wake();
   }
 
+  // The inbox that peers write.
+  static unsigned char* received(const Rank& one) {
+    const auto in_device = one.transport->device_inbox();
+    return in_device != nullptr ? in_device->device : one.inbox->address();
+  }
+
   bool has_come(std::uint32_t rank) const {
     const Rank& one = *ranks_[rank];
     for (std::uint32_t peer = 0; peer < geometry_.ranks; ++peer) {
       const std::uint32_t lines = protocol::lines_of(one.lane, one.links[peer], bytes_of(one.epoch));
       for (std::uint32_t line = 0; peer != rank && line < lines; ++line) {
         const auto* const signal = reinterpret_cast<const protocol::SignalLine*>(
-            one.inbox->address() + geometry_.signal_offset(one.epoch & 1, peer, line));
+            received(one) + geometry_.signal_offset(one.epoch & 1, peer, line));
         if (env_.load_acquire(&signal->epoch) < one.epoch) return false;
       }
     }
@@ -197,7 +207,7 @@ class World {
     for (std::uint32_t peer = 0; peer < geometry_.ranks; ++peer) {
       if (peer == rank) continue;
       const unsigned char* const slot =
-          one.inbox->address() + geometry_.recv_offset(one.epoch & 1, slot_of(rank, peer));
+          received(one) + geometry_.recv_offset(one.epoch & 1, slot_of(rank, peer));
       for (std::uint64_t i = 0; i < bytes_of(one.epoch); ++i) {
         if (slot[i] != byte_of(peer, one.epoch, i)) {
           return fmt::format("epoch {}: byte {} from rank {} at rank {} is wrong", one.epoch, i, peer,
@@ -210,6 +220,7 @@ class World {
 
   const protocol::Geometry geometry_;
   const Config config_;
+  Device* const device_;
   HostEnv env_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
@@ -274,27 +285,31 @@ struct Verbs {
     }
   }
   ~Verbs() { test::FakeVerbs::set_host(0); }
-  World world(const std::string& signal) {
+  World world(const std::string& signal, const std::string& memory = "host") {
     return World(
-        2, "ROCENANTE_SIGNAL=" + signal, 2,
+        2, "ROCENANTE_SIGNAL=" + signal + ";ROCENANTE_RECEIVE_MEMORY=" + memory, 2,
         [](std::uint32_t rank) {
           test::FakeVerbs::set_host(rank);
           return make_verbs_transport(&test::FakeVerbs::api());
         },
         [&](std::uint32_t rank, std::uint32_t peer) {
           return fabric::rails_between(ports[rank], ports[peer]);
-        });
+        },
+        &device);
   }
 
+  test::DmaBufDevice device;
   test::FakeVerbs fake;
   std::vector<fabric::Port> ports[2];
 };
 
-TEST_CASE("rounds over queue pairs, some over both rails, with either kind of signal",
+TEST_CASE("rounds over queue pairs, some over both rails, with either kind of signal and of memory",
           "[progress][verbs]") {
-  const std::string signal = GENERATE("write", "imm");
+  const auto [signal, memory] =
+      GENERATE(table<std::string, std::string>({{"write", "host"}, {"imm", "host"}, {"write", "device"}}));
   Verbs verbs;
-  World world = verbs.world(signal);
+  verbs.fake.delay_dma_bufs();
+  World world = verbs.world(signal, memory);
   world.start(100'000);
   REQUIRE(world.play(300).empty());
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
@@ -302,6 +317,7 @@ TEST_CASE("rounds over queue pairs, some over both rails, with either kind of si
     REQUIRE(world.rank(rank).failures == 0);
   }
   REQUIRE((verbs.fake.immediates() != 0) == (signal == "imm"));
+  REQUIRE((verbs.fake.dma_buf_writes() != 0) == (memory == "device"));
   REQUIRE(verbs.fake.overruns() == 0);
   world.leave();
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "tests/support/dma_buf.h"
 #include "tests/support/fake_verbs_state.h"
 
 namespace rocenante::test {
@@ -139,7 +140,7 @@ int poll_queue(ibv_cq* raw, int most, ibv_wc* completions) {
   auto& queue = static_cast<FakeQueue&>(*raw);
   if (world->fails()) return -1;
   for (const auto& [number, pair] : world->pairs) {
-    if (pair->completions != &queue) continue;
+    if (pair->completions != &queue || world->stalled.contains(pair->facts.gid)) continue;
     while (!pair->sends.empty() && world->random() % 100 >= world->delay_percent) {
       if (!world->move(*pair)) break;
     }
@@ -203,14 +204,13 @@ ibv_pd* make_domain(ibv_context* context) {
   return domain;
 }
 
-ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t bytes, int access) {
-  const Lock lock(world->mutex);
-  if (world->fails()) return nullptr;
+ibv_mr* add_region(ibv_pd* domain, void* address, std::size_t bytes, int access) {
   auto* const region = new FakeRegion{};
   region->pd = domain;
   region->addr = address;
   region->length = bytes;
   region->access = access;
+  region->memory = static_cast<unsigned char*>(address);
   region->lkey = world->next_number++;
   region->rkey = world->next_number++;
   world->regions.insert(region);
@@ -218,8 +218,36 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t bytes, int ac
   return region;
 }
 
+ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t bytes, int access) {
+  const Lock lock(world->mutex);
+  return world->fails() ? nullptr : add_region(domain, address, bytes, access);
+}
+
+ibv_mr* register_dma_buf(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t address,
+                         int fd, int access) {
+  const Lock lock(world->mutex);
+  if (world->fails()) return nullptr;
+  const std::optional<DmaBuf> found = find_dma_buf(fd);
+  if (world->without_dma_bufs.contains(static_cast<FakeContext*>(domain->context)->facts.gid)) {
+    errno = EOPNOTSUPP;
+  } else if (!found.has_value()) {
+    errno = EBADF;
+  } else if (offset + bytes > found->bytes || bytes == 0 || (offset - address) % 4096 != 0) {
+    errno = EINVAL;
+  } else {
+    ibv_mr* const made = add_region(domain, reinterpret_cast<void*>(address), bytes, access);
+    static_cast<FakeRegion*>(made)->memory = found->memory + offset;
+    static_cast<FakeRegion*>(made)->is_dma_buf = true;
+    return made;
+  }
+  return nullptr;
+}
+
+// What has been taken arrives before the memory may go.
 int deregister(ibv_mr* region) {
   const Lock lock(world->mutex);
+  while (world->let_arrive([&](const LateWrite& one) { return one.region == region; })) {
+  }
   world->regions.erase(static_cast<FakeRegion*>(region));
   return destroy<FakeRegion>(region);
 }
@@ -264,7 +292,14 @@ constexpr VerbsApi kApi{
     post_receive,
     poll_queue,
     status_text,
+    register_dma_buf,
 };
+
+constexpr VerbsApi kOldApi = [] {
+  VerbsApi api = kApi;
+  api.reg_dmabuf_mr = nullptr;
+  return api;
+}();
 
 }  // namespace
 
@@ -272,7 +307,55 @@ FakeVerbs::FakeVerbs() : state_(std::make_unique<State>()) {
   world = state_.get();
 }
 FakeVerbs::~FakeVerbs() {
+  {
+    const Lock lock(state_->mutex);
+    state_->has_ended = true;
+  }
+  if (bridge_.joinable()) bridge_.join();
   world = nullptr;
+}
+
+const VerbsApi& FakeVerbs::old_api() {
+  return kOldApi;
+}
+
+void FakeVerbs::forbid_dma_bufs(const fabric::Gid& gid) {
+  const Lock lock(state_->mutex);
+  state_->without_dma_bufs.insert(gid);
+}
+
+void FakeVerbs::stall(const fabric::Gid& gid, bool stalls) {
+  const Lock lock(state_->mutex);
+  if (stalls) {
+    state_->stalled.insert(gid);
+  } else {
+    state_->stalled.erase(gid);
+  }
+}
+
+void FakeVerbs::hold_dma_bufs(std::uint32_t host, bool holds) {
+  const Lock lock(state_->mutex);
+  if (holds) {
+    state_->held_hosts.insert(host);
+  } else {
+    state_->held_hosts.erase(host);
+  }
+}
+
+void FakeVerbs::delay_dma_bufs() {
+  state_->is_late = true;
+  bridge_ = std::thread([this] {
+    for (;;) {
+      {
+        const Lock lock(state_->mutex);
+        if (state_->has_ended) return;
+        const auto may = [&](const LateWrite& one) { return !state_->held_hosts.contains(one.host); };
+        while (state_->random() % 4 != 0 && state_->let_arrive(may)) {
+        }
+      }
+      std::this_thread::yield();
+    }
+  });
 }
 
 const VerbsApi& FakeVerbs::api() {
@@ -289,7 +372,7 @@ void FakeVerbs::add_host(std::uint32_t host, const std::vector<fabric::Port>& po
     std::snprintf(device->name, sizeof device->name, "%s", port.device.c_str());
     std::snprintf(device->dev_name, sizeof device->dev_name, "uverbs%zu", state_->devices[host].size());
     state_->facts[device.get()] = {port.device, port.gid, port.gid_index,
-                                   port.mtu == 1024 ? IBV_MTU_1024 : IBV_MTU_4096};
+                                   port.mtu == 1024 ? IBV_MTU_1024 : IBV_MTU_4096, host};
     state_->devices[host].push_back(std::move(device));
   }
 }
@@ -341,6 +424,14 @@ std::uint64_t FakeVerbs::writes_over(const fabric::Gid& gid) const {
   const Lock lock(state_->mutex);
   const auto found = state_->writes.find(gid);
   return found == state_->writes.end() ? 0 : found->second;
+}
+std::uint64_t FakeVerbs::dma_buf_writes() const {
+  const Lock lock(state_->mutex);
+  return state_->dma_buf_writes;
+}
+std::uint64_t FakeVerbs::long_host_writes() const {
+  const Lock lock(state_->mutex);
+  return state_->long_host_writes;
 }
 
 }  // namespace rocenante::test

@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lib/fabric/fabric.h"
@@ -25,6 +26,7 @@ struct FakeDevice {
   fabric::Gid gid{};
   std::uint32_t gid_index = 0;
   ibv_mtu mtu = IBV_MTU_4096;
+  std::uint32_t host = 0;
 };
 
 class FakeVerbs {
@@ -41,6 +43,8 @@ class FakeVerbs {
   static void set_host(std::uint32_t host);
 
   static const VerbsApi& api();
+  // Of a libibverbs that knows no dma-bufs.
+  static const VerbsApi& old_api();
 
   // Call number `call` of those that can fail, counted from 1, fails; 0: none does.
   void fail_call(std::uint64_t call, int error);
@@ -51,6 +55,15 @@ class FakeVerbs {
   void cut(const fabric::Gid& gid);
   // As after a reset: every queue pair of this address is in error and says nothing.
   void reset(const fabric::Gid& gid);
+  // The adapters of this address cannot register dma-bufs.
+  void forbid_dma_bufs(const fabric::Gid& gid);
+  // What is written to dma-bufs arrives there, in its order, at some time after the writer was told that it
+  // has and after what came behind it for host memory.
+  void delay_dma_bufs();
+  // Of what this host's adapters have written nothing arrives meanwhile.
+  void hold_dma_bufs(std::uint32_t host, bool holds);
+  // Until it is told otherwise nothing leaves this address.
+  void stall(const fabric::Gid& gid, bool stalls);
   // Chance that a look at a queue pair moves nothing.
   void set_delay(std::uint32_t percent);
 
@@ -61,11 +74,15 @@ class FakeVerbs {
   std::uint64_t overruns() const;
   std::uint64_t immediates() const;  // writes with immediate data that have arrived
   std::uint64_t writes_over(const fabric::Gid& gid) const;
+  // Writes to dma-bufs, and those to other memory of more than a word.
+  std::uint64_t dma_buf_writes() const;
+  std::uint64_t long_host_writes() const;
 
   struct State;
 
  private:
   std::unique_ptr<State> state_;
+  std::thread bridge_;  // what lies between adapters and devices, where it is slow
 };
 
 }  // namespace rocenante::test

@@ -16,8 +16,11 @@ struct FakeContext : ibv_context {
   FakeDevice facts;
 };
 struct FakeDomain : ibv_pd {};
+// `addr` is what requests call it.
 struct FakeRegion : ibv_mr {
   int access = 0;
+  unsigned char* memory = nullptr;
+  bool is_dma_buf = false;
 };
 struct FakeQueue : ibv_cq {
   std::deque<ibv_wc> entries;
@@ -28,6 +31,14 @@ struct Packet {
   ibv_send_wr request{};
   ibv_sge memory{};
   std::vector<unsigned char> data;  // of an inline request
+};
+
+// Written, and not yet there.
+struct LateWrite {
+  std::uint32_t host;  // the writer's
+  const FakeRegion* region;
+  unsigned char* to;
+  std::vector<unsigned char> data;
 };
 
 struct FakePair : ibv_qp {
@@ -49,11 +60,16 @@ struct FakeVerbs::State {
   std::map<std::uint32_t, FakePair*> pairs;
   std::set<FakeRegion*> regions;
   std::set<fabric::Gid> cut;
+  std::set<fabric::Gid> without_dma_bufs, stalled;
+  std::deque<LateWrite> late;
+  std::set<std::uint32_t> held_hosts;
+  bool is_late = false, has_ended = false;
   std::map<fabric::Gid, std::uint64_t> writes;
   std::deque<std::vector<std::string>> logs;
   std::mt19937 random{1};
   std::uint32_t delay_percent = 30;
-  std::uint64_t calls = 0, failing_call = 0, most_queued = 0, overruns = 0, immediates = 0;
+  std::uint64_t calls = 0, failing_call = 0, most_queued = 0, overruns = 0, immediates = 0,
+                dma_buf_writes = 0, long_host_writes = 0;
   int error = 0;
   std::int64_t alive = 0;
   std::uint32_t next_number = 17;
@@ -113,8 +129,10 @@ struct FakeVerbs::State {
     return nullptr;
   }
 
-  bool may_write(const FakePair& there, const ibv_send_wr& request, std::uint32_t bytes) const {
-    return std::any_of(regions.begin(), regions.end(), [&](const FakeRegion* region) {
+  // Null where it may not be written.
+  const FakeRegion* target_of(const FakePair& there, const ibv_send_wr& request,
+                              std::uint32_t bytes) const {
+    const auto found = std::find_if(regions.begin(), regions.end(), [&](const FakeRegion* region) {
       const auto begin = reinterpret_cast<std::uintptr_t>(region->addr);
       return region->rkey == request.wr.rdma.rkey && region->pd == there.pd &&
              (region->access & IBV_ACCESS_REMOTE_WRITE) != 0 &&
@@ -122,16 +140,43 @@ struct FakeVerbs::State {
              request.wr.rdma.remote_addr >= begin &&
              request.wr.rdma.remote_addr + bytes <= begin + region->length;
     });
+    return found == regions.end() ? nullptr : *found;
   }
 
-  static void write(std::uint64_t to, const unsigned char* from, std::uint32_t bytes) {
-    if (bytes == sizeof(std::uint64_t) && to % sizeof(std::uint64_t) == 0) {
+  static void store(unsigned char* to, const unsigned char* from, std::size_t bytes) {
+    if (bytes == sizeof(std::uint64_t) &&
+        reinterpret_cast<std::uintptr_t>(to) % sizeof(std::uint64_t) == 0) {
       std::uint64_t word;
       std::memcpy(&word, from, sizeof word);
       __atomic_store_n(reinterpret_cast<std::uint64_t*>(to), word, __ATOMIC_RELEASE);
       return;
     }
-    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+    std::memcpy(to, from, bytes);
+  }
+
+  void write(const FakePair& pair, const FakeRegion& region, std::uint64_t address,
+             const unsigned char* from, std::uint32_t bytes) {
+    unsigned char* const to = region.memory + (address - reinterpret_cast<std::uintptr_t>(region.addr));
+    if (region.is_dma_buf) {
+      ++dma_buf_writes;
+    } else if (bytes > sizeof(std::uint64_t)) {
+      ++long_host_writes;
+    }
+    if (region.is_dma_buf && is_late) {
+      late.push_back({pair.facts.host, &region, to, {from, from + bytes}});
+    } else {
+      store(to, from, bytes);
+    }
+  }
+
+  // The first of those that may; false if there is none.
+  template <class May>
+  bool let_arrive(May may) {
+    const auto at = std::find_if(late.begin(), late.end(), may);
+    if (at == late.end()) return false;
+    store(at->to, at->data.data(), at->data.size());
+    late.erase(at);
+    return true;
   }
 
   // Moves the first request of a queue pair; false if it has to wait.
@@ -143,10 +188,12 @@ struct FakeVerbs::State {
     const bool immediate = request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     if (there != nullptr && immediate && there->receives.empty()) return false;
     const unsigned char* const from = bytes == 0 ? nullptr : source_of(pair, packet);
-    const ibv_wc_status status = there == nullptr                                   ? IBV_WC_RETRY_EXC_ERR
-                                 : bytes != 0 && from == nullptr                    ? IBV_WC_LOC_PROT_ERR
-                                 : bytes != 0 && !may_write(*there, request, bytes) ? IBV_WC_REM_ACCESS_ERR
-                                                                                    : IBV_WC_SUCCESS;
+    const FakeRegion* const region =
+        there == nullptr || bytes == 0 ? nullptr : target_of(*there, request, bytes);
+    const ibv_wc_status status = there == nullptr                  ? IBV_WC_RETRY_EXC_ERR
+                                 : bytes != 0 && from == nullptr   ? IBV_WC_LOC_PROT_ERR
+                                 : bytes != 0 && region == nullptr ? IBV_WC_REM_ACCESS_ERR
+                                                                   : IBV_WC_SUCCESS;
     pair.sends.pop_front();
     if (status != IBV_WC_SUCCESS) {
       complete(pair, request.wr_id, status, IBV_WC_RDMA_WRITE, 0);
@@ -154,7 +201,7 @@ struct FakeVerbs::State {
       if (status == IBV_WC_REM_ACCESS_ERR) break_pair(*there);
       return true;
     }
-    if (bytes != 0) write(request.wr.rdma.remote_addr, from, bytes);
+    if (bytes != 0) write(pair, *region, request.wr.rdma.remote_addr, from, bytes);
     ++writes[pair.facts.gid];
     if (immediate) {
       ++immediates;

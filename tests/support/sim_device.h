@@ -29,12 +29,14 @@ struct SimShape {
   // Of all communicators together (GroupLimits).
   std::uint32_t roomy_groups = 1024;
   std::uint32_t resident_groups = 1024;
+  // Whether NICs may write to its own memory.
+  bool receives = true;
 };
 
 // Which memory the device knows. Outlives the device, because what it handed out may.
 class SimMemory {
  public:
-  enum class Kind : std::uint8_t { kRegion, kShared, kLocal, kPeer };
+  enum class Kind : std::uint8_t { kRegion, kShared, kLocal, kPeer, kReceive };
 
   void add(const void* address, std::uint64_t bytes, Kind kind);
   void remove(const void* address);
@@ -110,6 +112,7 @@ class SimDevice final : public StreamDevice {
   const char* name() const override { return "sim"; }
   Result<std::shared_ptr<Region>> allocate_region(std::uint64_t bytes, PeerAccess access) override;
   Status check_stream(const void* stream) const override;
+  Result<std::shared_ptr<DeviceInbox>> allocate_receive(std::uint64_t bytes) override;
   Result<DeviceMemory> allocate_shared(std::uint64_t bytes) override;
   Result<DeviceMemory> allocate_local(std::uint64_t bytes) override;
   Result<unsigned char*> device_address(const void* host) const override;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lib/device/memfd.h"
+#include "tests/support/dma_buf.h"
 #include "tests/support/sim_device.h"
 
 namespace rocenante::test {
@@ -13,7 +14,7 @@ namespace {
 constexpr std::uint64_t kPage = protocol::kPageBytes;
 
 bool is_shared(SimMemory::Kind kind) {
-  return kind != SimMemory::Kind::kLocal;
+  return kind != SimMemory::Kind::kLocal && kind != SimMemory::Kind::kReceive;
 }
 bool is_for_buffers(SimMemory::Kind kind) {
   return kind == SimMemory::Kind::kLocal;
@@ -99,6 +100,16 @@ Result<DeviceMemory> SimDevice::allocate(std::uint64_t bytes, SimMemory::Kind ki
 Result<DeviceMemory> SimDevice::allocate_shared(std::uint64_t bytes) {
   RCN_TRY(begin_allocation("allocate_shared"));
   return allocate(bytes, SimMemory::Kind::kShared);
+}
+
+Result<std::shared_ptr<DeviceInbox>> SimDevice::allocate_receive(std::uint64_t bytes) {
+  RCN_TRY(begin_allocation("allocate_receive"));
+  if (!shape_.receives)
+    return make_error(Code::kInvalidUsage, "the simulated device lets no NIC write to its memory");
+  std::shared_ptr<DeviceInbox> inbox = make_device_inbox(bytes);
+  inbox->owner = std::make_shared<Known>(memory_, inbox->device, inbox->bytes, SimMemory::Kind::kReceive,
+                                         std::move(inbox->owner));
+  return inbox;
 }
 
 Result<DeviceMemory> SimDevice::allocate_local(std::uint64_t bytes) {

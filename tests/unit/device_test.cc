@@ -18,6 +18,7 @@ namespace {
 
 using rocenante::AddressMap;
 using rocenante::choose_host_access;
+using rocenante::choose_receive_memory;
 using rocenante::Code;
 using rocenante::Deferred;
 using rocenante::DeferredRelease;
@@ -161,14 +162,43 @@ TEST_CASE("Regions are in registered host memory where that can be, whatever els
   REQUIRE(contains(refused.status().text(), "HOST_REGISTER_SUPPORTED 0"));
 }
 
-TEST_CASE("The line about a GPU says where regions are and why not elsewhere") {
-  REQUIRE(contains(describe_choice(integrated(), HostAccess::kRegistered), "integrated GPU's own memory"));
+TEST_CASE("Verbs may write to a GPU's own memory where every attribute allows it, and only there") {
+  for (const bool is_integrated : {false, true}) {
+    for (const bool dma_buf : {false, true}) {
+      for (const int ordering : {0, 99, 100, 200}) {
+        GpuFacts gpu = discrete();
+        gpu.integrated = is_integrated;
+        gpu.dma_buf_supported = dma_buf;
+        gpu.rdma_writes_ordering = ordering;
+        // Says nothing about dma-bufs, and is not looked at.
+        gpu.gpu_direct_rdma_supported = ordering == 99;
+        const rocenante::Status chosen = choose_receive_memory(gpu);
+        INFO(is_integrated << dma_buf << ordering << chosen.text());
+        REQUIRE(chosen.ok() == (!is_integrated && dma_buf && ordering >= 100));
+        if (is_integrated) {
+          REQUIRE(contains(chosen.text(), "integrated GPU's own memory"));
+        } else if (!dma_buf) {
+          REQUIRE(chosen.text() == "DMA_BUF_SUPPORTED is 0");
+        } else if (ordering < 100) {
+          REQUIRE(contains(chosen.text(), "WRITES_ORDERING is " + std::to_string(ordering) + ","));
+        }
+        const std::string line = describe_choice(gpu, HostAccess::kRegistered);
+        REQUIRE(contains(line, chosen.ok() ? "may write to the GPU's own" : chosen.text()));
+      }
+    }
+  }
+}
+
+TEST_CASE("A device without memory of its own says so") {
+  const auto refused = rocenante::host_device().allocate_receive(4096);
+  REQUIRE(refused.status().code() == Code::kInvalidUsage);
+  REQUIRE(contains(refused.status().text(), "the device host, which has no memory of its own"));
+}
+
+TEST_CASE("The line about a GPU says where regions are and what ends its kernels") {
   GpuFacts gpu = discrete();
-  REQUIRE(contains(describe_choice(gpu, HostAccess::kRegistered), "is not implemented"));
-  gpu.rdma_writes_ordering = 0;
-  REQUIRE(contains(describe_choice(gpu, HostAccess::kRegistered), "WRITES_ORDERING is 0"));
-  gpu.dma_buf_supported = false;
-  REQUIRE(contains(describe_choice(gpu, HostAccess::kRegistered), "DMA_BUF_SUPPORTED is 0"));
+  REQUIRE(contains(describe_choice(gpu, HostAccess::kRegistered), "regions in registered host memory"));
+  REQUIRE(contains(describe_choice(gpu, HostAccess::kPageable), "regions in pageable host memory"));
   REQUIRE(!contains(describe_choice(gpu, HostAccess::kRegistered), "KERNEL_EXEC_TIMEOUT"));
   gpu.kernel_timeout = true;
   REQUIRE(contains(describe_choice(gpu, HostAccess::kPageable), "KERNEL_EXEC_TIMEOUT is 1"));

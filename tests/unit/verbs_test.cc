@@ -1,140 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The RDMA transport against adapters that are made up: two ends of one pair of ranks, driven by one
-// thread.
-#include <cstring>
-#include <string>
-#include <vector>
-
-#include "lib/device/device.h"
-#include "tests/support/catch.h"
-#include "tests/support/fake_verbs.h"
-#include "tests/support/sysfs_tree.h"
+// The RDMA transport against adapters that are made up.
+#include "tests/unit/verbs_pair.h"
 #include "transports/verbs/blob.h"
 #include "transports/verbs/rail_end.h"
-#include "transports/verbs/verbs.h"
 
 namespace rocenante {
 namespace {
-
-using test::FakeVerbs;
-
-constexpr std::uint64_t kSlotBytes = 8192;
-
-std::vector<fabric::Port> ports_of(const std::string& fixture) {
-  const test::SysfsTree tree(fixture);
-  Result<fabric::Fabric> found = fabric::discover(tree.root(), tree.addresses(), {});
-  REQUIRE(found.ok());
-  return found.take().ports;
-}
-
-// One end. Members in the order of a communicator's: the transport goes first.
-struct End {
-  Config config;
-  std::shared_ptr<Region> inbox, outbox;
-  protocol::Geometry geometry;
-  protocol::PeerLink link{};
-  std::unique_ptr<Transport> transport;
-  std::string blob;
-  std::uint32_t rank = 0;
-
-  unsigned char* send_slot(std::uint64_t epoch) const {
-    return outbox->address() + geometry.send_offset(epoch & 1);
-  }
-  const unsigned char* recv_slot(std::uint64_t epoch) const {
-    return inbox->address() + geometry.recv_offset(epoch & 1, 0);
-  }
-  std::uint64_t signal(std::uint64_t epoch, std::uint32_t line = 0) const {
-    const auto* const at = reinterpret_cast<const protocol::SignalLine*>(
-        inbox->address() + geometry.signal_offset(epoch & 1, 1 - rank, line));
-    return __atomic_load_n(&at->epoch, __ATOMIC_ACQUIRE);
-  }
-};
-
-// Two ranks on two hosts.
-class Pair {
- public:
-  Pair(std::vector<fabric::Port> a, std::vector<fabric::Port> b, const std::string& options = "")
-      : ports_{std::move(a), std::move(b)} {
-    for (std::uint32_t rank = 0; rank < 2; ++rank) {
-      verbs.add_host(rank, ports_[rank]);
-      Result<Config> config = Config::load(options);
-      INFO(config.status().text());
-      REQUIRE(config.ok());
-      ends[rank].config = config.take();
-      ends[rank].rank = rank;
-    }
-  }
-  ~Pair() { FakeVerbs::set_host(0); }
-
-  // The first error on the way to a connection.
-  Status connect() {
-    for (std::uint32_t rank = 0; rank < 2; ++rank) RCN_TRY(open(rank));
-    for (std::uint32_t rank = 0; rank < 2; ++rank) {
-      End& end = ends[rank];
-      RCN_TRY(end.transport->connect(1 - rank, ends[1 - rank].blob, net::Deadline::after_s(10), &end.link));
-    }
-    return {};
-  }
-
-  // Posts `bytes` of `fill` from rank 0, striped as a round of this epoch would be.
-  Status put(std::uint64_t epoch, std::uint64_t bytes, unsigned char fill, std::uint32_t stripes) {
-    End& end = ends[0];
-    std::memset(end.send_slot(epoch), fill, bytes);
-    *protocol::slot_tag(end.send_slot(epoch)) = 1000 + epoch;
-    const Put put{1, end.send_slot(epoch), bytes, epoch, 1000 + epoch, stripes};
-    return end.transport->post({&put, 1});
-  }
-
-  // Lets both ends work until rank 0's puts have left, or a bound that no test comes near.
-  Status settle() {
-    for (int look = 0; look < 100'000; ++look) {
-      RCN_TRY(ends[0].transport->progress());
-      RCN_TRY(ends[1].transport->progress());
-      if (ends[0].transport->drained()) return {};
-    }
-    return make_error(Code::kTimeout, "not drained");
-  }
-
-  FakeVerbs verbs;
-  End ends[2];
-
- private:
-  Status open(std::uint32_t rank) {
-    End& end = ends[rank];
-    const auto rails = fabric::rails_between(ports_[rank], ports_[1 - rank]);
-    end.geometry = {2, static_cast<std::uint32_t>(rails.size()), 1, kSlotBytes};
-    RCN_ASSIGN(end.inbox,
-               host_device().allocate_region(end.geometry.inbox_bytes(), PeerAccess::kReadWrite));
-    RCN_ASSIGN(end.outbox,
-               host_device().allocate_region(end.geometry.outbox_bytes(), PeerAccess::kReadOnly));
-    TransportContext context{rank,      2,          &end.config, nullptr, end.geometry,
-                             end.inbox, end.outbox, {0, 0},      {{}, {}}};
-    context.rails[1 - rank] = rails;
-    FakeVerbs::set_host(rank);
-    RCN_ASSIGN(end.transport, make_verbs_transport(&FakeVerbs::api()));
-    RCN_ASSIGN(end.blob, end.transport->open(context));
-    return {};
-  }
-
-  std::vector<fabric::Port> ports_[2];
-};
-
-void require_ok(const Status& status) {
-  INFO(status.text());
-  REQUIRE(status.ok());
-}
-
-bool contains(const std::string& whole, const std::string& part) {
-  return whole.find(part) != std::string::npos;
-}
-
-bool holds(const unsigned char* memory, std::uint64_t bytes, unsigned char fill) {
-  for (std::uint64_t i = 0; i < bytes; ++i) {
-    if (memory[i] != fill) return false;
-  }
-  return true;
-}
 
 TEST_CASE("queue pairs go from INIT over RTR to RTS with the settings and the GID of their port",
           "[verbs]") {
@@ -324,9 +196,14 @@ TEST_CASE("queue pairs in error without a reason say that", "[verbs]") {
 }
 
 TEST_CASE("whichever call of verbs fails, the error says so and nothing is left behind", "[verbs]") {
-  const std::string signal = GENERATE("write", "imm");
-  const auto run = [&](std::uint64_t failing, int error, std::uint64_t* calls, std::string* text) {
-    Pair pair(ports_of("soft"), ports_of("soft"), "ROCENANTE_SIGNAL=" + signal);
+  const auto [signal, memory] =
+      GENERATE(table<std::string, std::string>({{"write", "host"}, {"imm", "host"}, {"write", "device"}}));
+  const bool in_device = memory == "device";
+  const auto run = [&, signal = signal, memory = memory](std::uint64_t failing, int error,
+                                                         std::uint64_t* calls, std::string* text) {
+    Pair pair(ports_of("soft"), ports_of("soft"),
+              "ROCENANTE_SIGNAL=" + signal + ";ROCENANTE_RECEIVE_MEMORY=" + memory);
+    for (std::uint32_t rank = 0; rank < 2; ++rank) pair.set_device(rank);
     pair.verbs.fail_call(failing, error);
     pair.verbs.set_delay(0);
     Status status = pair.connect();
@@ -364,6 +241,8 @@ TEST_CASE("whichever call of verbs fails, the error says so and nothing is left 
     CHECK(contains(all, part));
   }
   CHECK(contains(all, "takes no receive request") == (signal == "imm"));
+  CHECK(contains(all, "rxe0 or its driver cannot register dma-bufs: ") == in_device);
+  CHECK(contains(all, "rxe1 cannot register a dma-buf of ") == in_device);
 }
 
 TEST_CASE("a device that libibverbs does not offer is named", "[verbs]") {
@@ -405,6 +284,7 @@ TEST_CASE("a description of queue pairs is taken whole and sane or not at all", 
   REQUIRE(decode_blob(good, 2, &read));
   CHECK(read.peers.at(0).rails.at(1).queue_pair == 18);
   CHECK(read.adapters.at(1).inbox == 8);
+  CHECK_FALSE(read.in_device);
   for (std::size_t length = 0; length < good.size(); ++length) {
     VerbsBlob part;
     CHECK_FALSE(decode_blob(good.substr(0, length), 2, &part));
@@ -433,6 +313,22 @@ TEST_CASE("a description of queue pairs is taken whole and sane or not at all", 
   changed = blob;
   changed.peers[0].rails.resize(fabric::kMostRails + 1);
   CHECK(refused(changed));
+  changed = blob;
+  changed.in_device = true;
+  changed.adapters = {{5, 6, 9, 10}, {7, 8, 11, 12}};
+  const std::string in_device = encode_blob(changed);
+  VerbsBlob both;
+  REQUIRE(decode_blob(in_device, 2, &both));
+  CHECK(
+      (both.in_device && both.adapters.at(1).device_rkey == 11 && both.adapters.at(0).device_inbox == 10));
+  for (std::size_t length = 0; length < in_device.size(); ++length) {
+    VerbsBlob part;
+    CHECK_FALSE(decode_blob(in_device.substr(0, length), 2, &part));
+  }
+  std::string odd = in_device;
+  odd[2 + 4 + 4 + 8] = 2;  // neither no nor yes
+  VerbsBlob into;
+  CHECK_FALSE(decode_blob(odd, 2, &into));
 }
 
 }  // namespace

@@ -54,6 +54,10 @@ Result<MemoryRegion> register_region(const VerbsApi& api, const std::string& dev
                       fmt::format("verbs: {} cannot register {} bytes{}", device, region.bytes(), advice));
 }
 
+// What peers may do with an inbox. No relaxed ordering: a signal may not overtake its payload (protocol
+// rule 4).
+constexpr int kInboxAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
 }  // namespace
 
 Result<std::unique_ptr<Adapter>> Adapter::open(const VerbsApi& api, const std::string& device,
@@ -68,13 +72,31 @@ Result<std::unique_ptr<Adapter>> Adapter::open(const VerbsApi& api, const std::s
       CompletionQueue({&api, api.create_cq(context, static_cast<int>(entries), nullptr, nullptr, 0)});
   if (!made->completions_)
     return errno_error("verbs: {} has no completion queue of {} entries", device, entries);
-  // Peers write the inbox; the outbox is only read by this adapter. No relaxed ordering: a signal may not
-  // overtake its payload (protocol rule 4).
-  RCN_ASSIGN(made->inbox_, register_region(api, device, made->domain(), inbox,
-                                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  // Peers write the inbox; the outbox is only read by this adapter.
+  RCN_ASSIGN(made->inbox_, register_region(api, device, made->domain(), inbox, kInboxAccess));
   RCN_ASSIGN(made->outbox_, register_region(api, device, made->domain(), outbox, 0));
   made->outbox_lkey_ = made->outbox_.get()->lkey;
   return made;
+}
+
+// There is no query of it, but a descriptor that is none is told as that only by who would have taken one.
+Status Adapter::can_register_dma_bufs() const {
+  if (api_.reg_dmabuf_mr == nullptr)
+    return Status(Code::kSystemError, "verbs: libibverbs lacks ibv_reg_dmabuf_mr (rdma-core 34 has it)");
+  errno = 0;
+  const MemoryRegion none({&api_, api_.reg_dmabuf_mr(domain(), 0, 0, 0, -1, 0)});
+  const int error = errno;
+  if (!none && error == EBADF) return {};
+  return system_error(none || error == 0 ? EPROTO : error,
+                      fmt::format("verbs: {} or its driver cannot register dma-bufs", device_));
+}
+
+Status Adapter::register_device_inbox(const DeviceInbox& inbox) {
+  const auto address = reinterpret_cast<std::uintptr_t>(inbox.device);
+  device_inbox_ = MemoryRegion(
+      {&api_, api_.reg_dmabuf_mr(domain(), 0, inbox.bytes, address, inbox.dma_buf.get(), kInboxAccess)});
+  if (device_inbox_) return {};
+  return errno_error("verbs: {} cannot register a dma-buf of {} bytes", device_, inbox.bytes);
 }
 
 Result<ibv_mtu> Adapter::port_mtu(std::uint32_t port) const {
@@ -89,6 +111,7 @@ Result<ibv_mtu> Adapter::port_mtu(std::uint32_t port) const {
 }
 
 void Adapter::forget() {
+  device_inbox_.take();
   outbox_.take();
   inbox_.take();
   completions_.take();

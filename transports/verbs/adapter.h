@@ -20,10 +20,17 @@ class Adapter {
                                                const Region& inbox, const Region& outbox,
                                                std::uint32_t entries);
 
+  // Whether the adapter can register dma-bufs; if not, why.
+  Status can_register_dma_bufs() const;
+  // Lets peers write a device's memory under its address there, too. Errors leave the adapter as it was.
+  Status register_device_inbox(const DeviceInbox& inbox);
+  void forget_device_inbox() { device_inbox_.reset(); }
+
   const std::string& device() const { return device_; }
   ibv_pd* domain() const { return domain_.get().object; }
   ibv_cq* completions() const { return completions_.get().object; }
   std::uint32_t inbox_rkey() const { return inbox_.get()->rkey; }
+  std::uint32_t device_inbox_rkey() const { return device_inbox_.get()->rkey; }
   std::uint32_t outbox_lkey() const { return outbox_lkey_; }
 
   // The MTU of a port, which must be active.
@@ -47,6 +54,7 @@ class Adapter {
   CompletionQueue completions_;
   MemoryRegion inbox_;
   MemoryRegion outbox_;
+  MemoryRegion device_inbox_;  // empty where peers write host memory alone
 };
 
 }  // namespace rocenante

@@ -36,6 +36,9 @@ struct VerbsApi {
   int (*post_recv)(ibv_qp* pair, ibv_recv_wr* first, ibv_recv_wr** bad);
   int (*poll_cq)(ibv_cq* queue, int most, ibv_wc* completions);
   const char* (*wc_status_str)(ibv_wc_status status);
+  // Null where libibverbs is older than dma-bufs.
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t address,
+                           int fd, int access) = nullptr;
 };
 
 // libibverbs' own, loaded at the first call and kept: its providers do not expect to be unloaded. Any

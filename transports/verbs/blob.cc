@@ -9,7 +9,7 @@
 namespace rocenante {
 namespace {
 
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr std::uint32_t kPacketNumbers = 1u << 24;
 
 bool decode_peer(net::WireReader* in, std::size_t adapters, std::uint32_t received,
@@ -34,9 +34,12 @@ bool decode_peer(net::WireReader* in, std::size_t adapters, std::uint32_t receiv
 std::string encode_blob(const VerbsBlob& blob) {
   net::WireWriter out;
   out.integer(kVersion).integer(blob.first_packet).integer(blob.received).integer(blob.inbox_bytes);
+  out.integer(static_cast<std::uint8_t>(blob.in_device ? 1 : 0));
   out.integer(static_cast<std::uint8_t>(blob.adapters.size()));
-  for (const VerbsBlob::AdapterPart& adapter : blob.adapters)
+  for (const VerbsBlob::AdapterPart& adapter : blob.adapters) {
     out.integer(adapter.rkey).integer(adapter.inbox);
+    if (blob.in_device) out.integer(adapter.device_rkey).integer(adapter.device_inbox);
+  }
   for (const VerbsBlob::PeerPart& peer : blob.peers) {
     out.integer(peer.recv_index).integer(static_cast<std::uint8_t>(peer.rails.size()));
     for (const VerbsBlob::RailPart& rail : peer.rails)
@@ -52,10 +55,16 @@ bool decode_blob(std::string_view bytes, std::uint32_t ranks, VerbsBlob* blob) {
   blob->received = in.integer<std::uint32_t>();
   blob->inbox_bytes = in.integer<std::uint64_t>();
   if (blob->first_packet >= kPacketNumbers || blob->received > ranks) return false;
+  const auto in_device = in.integer<std::uint8_t>();
+  if (in_device > 1) return false;
+  blob->in_device = in_device == 1;
   blob->adapters.resize(in.integer<std::uint8_t>());
   for (VerbsBlob::AdapterPart& adapter : blob->adapters) {
     adapter.rkey = in.integer<std::uint32_t>();
     adapter.inbox = in.integer<std::uint64_t>();
+    if (!blob->in_device) continue;
+    adapter.device_rkey = in.integer<std::uint32_t>();
+    adapter.device_inbox = in.integer<std::uint64_t>();
   }
   blob->peers.resize(ranks);
   for (VerbsBlob::PeerPart& peer : blob->peers) {

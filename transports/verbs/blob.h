@@ -11,9 +11,12 @@
 namespace rocenante {
 
 struct VerbsBlob {
+  // An inbox in host memory, and where `in_device`, the one in the device's own.
   struct AdapterPart {
     std::uint32_t rkey = 0;
     std::uint64_t inbox = 0;
+    std::uint32_t device_rkey = 0;
+    std::uint64_t device_inbox = 0;
   };
   struct RailPart {
     std::uint8_t adapter = 0;  // its number above
@@ -27,6 +30,8 @@ struct VerbsBlob {
   std::uint32_t first_packet = 0;
   std::uint32_t received = 0;  // receive slots of each parity
   std::uint64_t inbox_bytes = 0;
+  // Payloads and signals go to the inbox in device memory, and a notice of each signal to the other.
+  bool in_device = false;
   std::vector<AdapterPart> adapters;
   std::vector<PeerPart> peers;  // by rank
 };

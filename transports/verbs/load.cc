@@ -11,6 +11,7 @@ namespace {
 
 constexpr const char* kLibrary = "libibverbs.so.1";
 constexpr const char* kVersion = "IBVERBS_1.1";  // 1.0 had other structures
+constexpr const char* kDmaBufVersion = "IBVERBS_1.12";
 
 struct Loaded {
   VerbsApi api{};
@@ -55,6 +56,8 @@ Loaded load() {
   find(library, "ibv_modify_qp", &api.modify_qp, error);
   find(library, "ibv_destroy_qp", &api.destroy_qp, error);
   find(library, "ibv_wc_status_str", &api.wc_status_str, error);
+  api.reg_dmabuf_mr =
+      reinterpret_cast<decltype(api.reg_dmabuf_mr)>(::dlvsym(library, "ibv_reg_dmabuf_mr", kDmaBufVersion));
   // Inline in the header: they go through the device's own table.
   api.post_send = [](ibv_qp* pair, ibv_send_wr* first, ibv_send_wr** bad) {
     return pair->context->ops.post_send(pair, first, bad);

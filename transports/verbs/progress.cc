@@ -54,7 +54,7 @@ Status VerbsTransport::ask_silent_peers() {
   const bool first = asked_ns_ == 0;
   asked_ns_ = now;
   for (std::uint32_t peer = 0; !first && peer < peers_.size(); ++peer) {
-    if (!peers_[peer].failure.ok() || !is_needed(peer)) continue;
+    if (!peers_[peer].failure.ok() || !expects(peer)) continue;
     for (std::uint32_t i = 0; i < peers_[peer].rails.size(); ++i) {
       RailEnd& rail = rails_[peers_[peer].rails[i]];
       if (rail.idle())
@@ -136,7 +136,7 @@ void VerbsTransport::explain_flushes() {
 
 Status VerbsTransport::needed_failure() const {
   for (std::uint32_t peer = 0; peer < peers_.size(); ++peer) {
-    if (!peers_[peer].failure.ok() && is_needed(peer)) return peers_[peer].failure;
+    if (!peers_[peer].failure.ok() && expects(peer)) return peers_[peer].failure;
   }
   return {};
 }
@@ -156,7 +156,7 @@ std::uint64_t* VerbsTransport::probe_word(std::uint32_t peer, std::uint32_t rail
   return reinterpret_cast<std::uint64_t*>(line_from(peer, 0, rail)->payload);
 }
 
-// A rail on which our word has not left or the peer's has not come; null if there is none.
+// A rail on which our words have not left or the peer's has not come; null if there is none.
 const RailEnd* VerbsTransport::silent_rail() const {
   for (std::uint32_t peer = 0; peer < peers_.size(); ++peer) {
     for (std::uint32_t i = 0; i < peers_[peer].rails.size(); ++i) {
@@ -172,7 +172,7 @@ Status VerbsTransport::probe(net::Deadline deadline) {
   for (std::uint32_t peer = 0; peer < peers_.size(); ++peer) {
     for (std::uint32_t i = 0; i < peers_[peer].rails.size(); ++i) {
       const std::uint64_t to = peers_[peer].geometry.signal_offset(0, context_.rank, i);
-      RCN_TRY(rails_[peers_[peer].rails[i]].write_word(to, kProbeWord));
+      RCN_TRY(rails_[peers_[peer].rails[i]].write_words(to, kProbeWord));
     }
   }
   const net::Deadline limit = deadline.sooner(net::Deadline::after_s(kProbeSeconds));

@@ -17,7 +17,7 @@ constexpr std::uint64_t kEpochBits = (std::uint64_t{1} << (32 - kLineBits)) - 1;
 
 }  // namespace
 
-Requests::Requests(bool uses_immediate) : immediate(uses_immediate) {
+Requests::Requests(bool immediate) {
   payload.sg_list = &payload_memory;
   payload.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
   if (immediate) return;
@@ -27,6 +27,9 @@ Requests::Requests(bool uses_immediate) : immediate(uses_immediate) {
   signal.num_sge = 1;
   signal.opcode = IBV_WR_RDMA_WRITE;
   signal.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+  notice = quiet_signal = signal;
+  quiet_signal.send_flags = IBV_SEND_INLINE;
+  quiet_signal.next = &notice;
 }
 
 QueueSettings QueueSettings::from(const Config& config) {
@@ -55,7 +58,7 @@ Status RailEnd::create_pair() {
     attributes.cap.max_send_sge = attributes.cap.max_recv_sge = 1;
     attributes.cap.max_inline_data = most_inline;
     pair_ = QueuePair({api_, api_->create_qp(adapter_->domain(), &attributes)});
-    most_inline_ = attributes.cap.max_inline_data;
+    most_inline_ = static_cast<std::uint16_t>(std::min(attributes.cap.max_inline_data, 0xffffu));
     queue_pair_ = pair_.get().object;
     if (pair_) return {};
     if (errno != EINVAL) break;
@@ -78,13 +81,18 @@ Status RailEnd::initialise() {
   return modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
 }
 
-Status RailEnd::connect(const RemoteEnd& remote, const RemotePlaces& places, std::uint32_t first_packet) {
+Status RailEnd::connect(const RemoteEnd& remote, const RemotePlaces& places, std::uint32_t index,
+                        std::uint32_t first_packet) {
   remote_ = remote;
-  rkey_ = remote.rkey;
+  const RemoteEnd::Inbox& inbox = remote.device.has_value() ? *remote.device : remote.host;
+  rkey_ = inbox.rkey;
   for (std::uint64_t parity = 0; parity < protocol::kParities; ++parity) {
-    slots_[parity] = remote.inbox + places.slots[parity];
-    epochs_[parity] = remote.inbox + places.epochs[parity];
+    slots_[parity] = inbox.address + places.slots[parity];
+    epochs_[parity] = inbox.address + places.epochs[parity];
+    notices_[parity] = remote.host.address + places.epochs[parity] + index * protocol::kLineBytes;
   }
+  if (remote.device.has_value()) signalling_ = Signalling::kNotice;
+  if (settings_.immediate) signalling_ = Signalling::kImmediate;
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
   receive.path_mtu = std::min(mtu_, remote.mtu);
@@ -145,6 +153,11 @@ Status RailEnd::queue(const Stripe& stripe) {
   return {};
 }
 
+Status RailEnd::post_otherwise(Requests& requests, const Stripe& stripe) {
+  return signalling_ == Signalling::kImmediate ? post_immediate(requests, stripe)
+                                               : post_with_notice(requests, stripe);
+}
+
 // The payload's completion at the peer is the signal.
 Status RailEnd::post_immediate(Requests& requests, const Stripe& stripe) {
   ibv_send_wr& payload = requests.payload;
@@ -155,7 +168,34 @@ Status RailEnd::post_immediate(Requests& requests, const Stripe& stripe) {
   return send(&payload);
 }
 
-Status RailEnd::write_word(std::uint64_t to, std::uint64_t word) {
+// Payload and signal to the peer's device, then the epoch to its host, in the line of this rail whatever
+// line the signal has: lines that several rails wrote could get an older epoch after a newer one, since
+// nobody waits for notices.
+Status RailEnd::post_with_notice(Requests& requests, const Stripe& stripe) {
+  const std::uint64_t parity = stripe.epoch % protocol::kParities;
+  ibv_send_wr& payload = requests.payload;
+  payload.wr_id = id(Request::kPayload);
+  requests.epoch = stripe.epoch;
+  ibv_send_wr& signal = requests.quiet_signal;
+  signal.wr_id = id(Request::kPayload);
+  signal.wr.rdma.remote_addr = epochs_[parity] + stripe.line * protocol::kLineBytes;
+  signal.wr.rdma.rkey = rkey_;
+  ibv_send_wr& notice = requests.notice;
+  notice.wr_id = id(Request::kSignal);
+  notice.wr.rdma.remote_addr = notices_[parity];
+  notice.wr.rdma.rkey = remote_.host.rkey;
+  payload.next = &signal;
+  Status sent = send(stripe.bytes == 0 ? &signal : &payload);
+  payload.next = &requests.signal;
+  return sent;
+}
+
+Status RailEnd::write_words(std::uint64_t to, std::uint64_t word) {
+  if (remote_.device.has_value()) RCN_TRY(write_word_to(*remote_.device, to, word));
+  return write_word(to, word);
+}
+
+Status RailEnd::write_word_to(const RemoteEnd::Inbox& inbox, std::uint64_t to, std::uint64_t word) {
   ibv_sge memory{reinterpret_cast<std::uintptr_t>(&word), sizeof word, 0};
   ibv_send_wr request{};
   request.wr_id = id(Request::kSignal);
@@ -163,8 +203,8 @@ Status RailEnd::write_word(std::uint64_t to, std::uint64_t word) {
   request.num_sge = 1;
   request.opcode = IBV_WR_RDMA_WRITE;
   request.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-  request.wr.rdma.remote_addr = remote_.inbox + to;
-  request.wr.rdma.rkey = remote_.rkey;
+  request.wr.rdma.remote_addr = inbox.address + to;
+  request.wr.rdma.rkey = inbox.rkey;
   return send(&request);
 }
 

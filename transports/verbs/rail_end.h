@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "lib/fabric/fabric.h"
@@ -26,11 +27,17 @@ struct QueueSettings {
 
 // What a peer says of its end.
 struct RemoteEnd {
+  // An inbox: the address is one of there.
+  struct Inbox {
+    std::uint32_t rkey = 0;
+    std::uint64_t address = 0;
+  };
   std::uint32_t queue_pair = 0;
   std::uint32_t first_packet = 0;
-  std::uint32_t rkey = 0;
-  std::uint64_t inbox = 0;  // its address there
   ibv_mtu mtu = IBV_MTU_256;
+  Inbox host;  // in host memory
+  // The same in a device's own memory, which payloads and signals go to where it is there.
+  std::optional<Inbox> device;
 };
 
 // A share of one payload and its signal.
@@ -48,23 +55,24 @@ struct RemotePlaces {
   std::array<std::uint64_t, protocol::kParities> epochs{};  // the first line's; others follow
 };
 
-// A payload's request and its signal's. A post reads all of a request, so all rails of a transport share
-// these, and only what differs from the last time is written.
+// A payload's request, its signal's, and what takes the signal's place where the peer receives in device
+// memory: the same without a completion, and the notice. A post reads all of a request, so all rails of a
+// transport share these, and only what differs from the last time is written.
 struct Requests {
-  explicit Requests(bool uses_immediate);
+  explicit Requests(bool immediate);
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
-  const bool immediate;
   std::uint64_t epoch = 0;
   ibv_sge payload_memory{}, epoch_memory{};
   ibv_send_wr payload{}, signal{};
+  ibv_send_wr quiet_signal{}, notice{};
 };
 
 // How much a queue pair may hold. The protocol has at most two rounds under way that are not known to have
 // arrived; acknowledgements may be seen later than that.
 inline constexpr std::uint32_t kQueuedStripes = 16;
-inline constexpr std::uint32_t kSendRequests = 2 * kQueuedStripes;
+inline constexpr std::uint32_t kSendRequests = 3 * kQueuedStripes;  // payload, signal, notice
 inline constexpr std::uint32_t kReceiveRequests = 16;
 
 // What a completion is of: the rail's number and this.
@@ -79,8 +87,10 @@ class alignas(64) RailEnd {
   static Result<RailEnd> create(const VerbsApi& api, Adapter& adapter, const fabric::Rail& rail,
                                 std::uint32_t peer, std::uint64_t number, const QueueSettings& settings);
 
-  // To RTS. `first_packet`: the number the peer expects of our first packet.
-  Status connect(const RemoteEnd& remote, const RemotePlaces& places, std::uint32_t first_packet);
+  // To RTS. `index`: which of the peer's rails this is. `first_packet`: the number the peer expects of our
+  // first packet.
+  Status connect(const RemoteEnd& remote, const RemotePlaces& places, std::uint32_t index,
+                 std::uint32_t first_packet);
 
   // Queues a stripe and posts what fits. Never waits.
   Status put(Requests& requests, const Stripe& stripe) {
@@ -88,8 +98,10 @@ class alignas(64) RailEnd {
       return post(requests, stripe);
     return queue(stripe);
   }
-  // Writes eight bytes at `to` in the peer's inbox; for probing.
-  Status write_word(std::uint64_t to, std::uint64_t word);
+  // Writes eight bytes at `to` in the peer's inbox in host memory, for probing.
+  Status write_word(std::uint64_t to, std::uint64_t word) { return write_word_to(remote_.host, to, word); }
+  // The same, and before it in the one in device memory where there is one.
+  Status write_words(std::uint64_t to, std::uint64_t word);
   // A signal request has completed: posts what has waited for it.
   Status signal_done(Requests& requests) {
     --outstanding_;
@@ -127,7 +139,10 @@ class alignas(64) RailEnd {
   Status modify(ibv_qp_attr& attributes, int mask, const char* state);
   Status post_receives(std::uint32_t count);
   Status post(Requests& requests, const Stripe& stripe);
+  Status post_otherwise(Requests& requests, const Stripe& stripe);
   Status post_immediate(Requests& requests, const Stripe& stripe);
+  Status post_with_notice(Requests& requests, const Stripe& stripe);
+  Status write_word_to(const RemoteEnd::Inbox& inbox, std::uint64_t to, std::uint64_t word);
   Status post_waiting(Requests& requests);
   Status queue(const Stripe& stripe);
   Status send(ibv_send_wr* first) {
@@ -150,8 +165,10 @@ class alignas(64) RailEnd {
   std::array<std::uint64_t, protocol::kParities> epochs_{};  // the same
   std::uint32_t rkey_ = 0;
   std::uint32_t number_;
-  std::uint32_t most_inline_ = 0;
-  // Signal requests posted and not completed. While stripes wait, it stands at kQueuedStripes.
+  std::uint16_t most_inline_ = 0;
+  // How a peer is told that a payload is there.
+  enum class Signalling : std::uint8_t { kWrite, kImmediate, kNotice } signalling_ = Signalling::kWrite;
+  // Signal or notice requests posted and not completed. While stripes wait, it stands at kQueuedStripes.
   std::uint32_t outstanding_ = 0;
 
   const VerbsApi* api_;
@@ -161,6 +178,7 @@ class alignas(64) RailEnd {
   QueuePair pair_;
   ibv_mtu mtu_ = IBV_MTU_256;
   RemoteEnd remote_;
+  std::array<std::uint64_t, protocol::kParities> notices_{};  // addresses of the peer, if it wants any
   std::array<Stripe, kQueuedStripes> waiting_{};
   std::uint32_t waiting_first_ = 0;
   std::uint32_t waiting_count_ = 0;
@@ -178,7 +196,8 @@ inline Status RailEnd::post(Requests& requests, const Stripe& stripe) {
       stripe.bytes != 0 && stripe.bytes <= most_inline_ ? static_cast<unsigned>(IBV_SEND_INLINE) : 0;
   payload.wr.rdma.remote_addr = slots_[parity] + stripe.offset;
   payload.wr.rdma.rkey = rkey_;
-  if (requests.immediate) return post_immediate(requests, stripe);
+  if (signalling_ != Signalling::kWrite) [[unlikely]]
+    return post_otherwise(requests, stripe);
   payload.wr_id = id(Request::kPayload);
   requests.epoch = stripe.epoch;
   ibv_send_wr& signal = requests.signal;

@@ -25,11 +25,14 @@ class VerbsTransport final : public Transport {
   Result<std::string> open(const TransportContext& context) override;
   Status connect(std::uint32_t peer, std::string_view blob, net::Deadline deadline,
                  protocol::PeerLink* link) override;
+  std::shared_ptr<DeviceInbox> device_inbox() const override { return device_inbox_; }
   Status probe(net::Deadline deadline) override;
   Fd process_handle(std::uint32_t) override { return Fd(); }
   Status post(std::span<const Put> puts) override;
   Status progress() override;
   bool drained() const override;
+  // By the signals, or their notices, in host memory. A payload that was striped needs one of each rail.
+  bool expects(std::uint32_t peer) const override;
 
  private:
   // How long closing waits for requests that were outstanding to be flushed. They are within microseconds.
@@ -45,6 +48,7 @@ class VerbsTransport final : public Transport {
     std::uint32_t last_lines = 0;
     RailEnd* ends = nullptr;           // its rails, in a row; once connected
     RailEnd* single = nullptr;         // the one of payloads that are not striped
+    std::uint32_t single_line = 0;     // which line here tells of one that has come
     std::vector<std::uint32_t> rails;  // in rails_
     protocol::Geometry geometry;       // of its inbox
     // A queue pair that is in error without having said why; a reason may still come.
@@ -52,11 +56,12 @@ class VerbsTransport final : public Transport {
   };
 
   Status open_adapters();
+  Status choose_receive_memory();
+  Status receive_in_device();
   Adapter* adapter_of(const std::string& device) const;
   VerbsBlob own_blob() const;
   Status put_striped(const Peer& peer, const Put& put);
   protocol::SignalLine* line_from(std::uint32_t peer, std::uint64_t parity, std::uint32_t line) const;
-  bool is_needed(std::uint32_t peer) const;
 
   Status ask_silent_peers();
   Status poll(Adapter& adapter);
@@ -81,6 +86,7 @@ class VerbsTransport final : public Transport {
     std::uint64_t share = 0;
   } striped_;
   std::uint32_t first_packet_ = 0;
+  std::shared_ptr<DeviceInbox> device_inbox_;  // null: peers write the inbox in host memory alone
   std::vector<std::unique_ptr<Adapter>> adapters_;
   std::vector<RailEnd> rails_;  // those of a peer in a row; destroyed before the adapters
   std::vector<Peer> peers_;

@@ -5,6 +5,7 @@
 #include <map>
 #include <span>
 
+#include "lib/base/log.h"
 #include "lib/net/crypto.h"
 #include "lib/net/fork.h"
 #include "transports/verbs/blob.h"
@@ -20,6 +21,10 @@ std::uint32_t random_packet_number() {
   std::uint32_t number = 0;
   net::random_bytes(std::as_writable_bytes(std::span(&number, 1)));
   return number % kPacketNumbers;
+}
+
+bool is_on_streams(const Device* device) {
+  return device != nullptr && device->drive_mode() == DriveMode::kStream;
 }
 
 }  // namespace
@@ -43,6 +48,7 @@ Result<std::string> VerbsTransport::open(const TransportContext& context) {
   peers_.resize(context.ranks);
   first_packet_ = random_packet_number();
   RCN_TRY(open_adapters());
+  RCN_TRY(choose_receive_memory());
   for (std::uint32_t peer = 0; peer < context.ranks; ++peer) {
     peers_[peer].rails.reserve(context.rails[peer].size());
     for (const fabric::Rail& rail : context.rails[peer]) {
@@ -70,6 +76,43 @@ Status VerbsTransport::open_adapters() {
   return {};
 }
 
+// The device's memory or none of it, whatever the peers do: each rank says where its own inbox is.
+Status VerbsTransport::choose_receive_memory() {
+  const std::string& setting = context_.config->text(Key::kReceiveMemory);
+  const bool is_demanded = setting == "device";
+  if (!is_demanded && (setting == "host" || !is_on_streams(context_.device))) return {};
+  const Status received = receive_in_device();
+  if (received.ok()) {
+    log_info(static_cast<int>(context_.rank), "verbs: peers write the memory of the device {}",
+             context_.device->name());
+    return {};
+  }
+  for (const auto& adapter : adapters_) adapter->forget_device_inbox();
+  device_inbox_.reset();
+  if (is_demanded) {
+    return make_error(received.code(), "verbs: ROCENANTE_RECEIVE_MEMORY=device cannot be: {}",
+                      received.text());
+  }
+  log_info(static_cast<int>(context_.rank), "verbs: peers write host memory: {}", received.text());
+  return {};
+}
+
+// Asks all before it takes anything: an adapter that cannot would keep its peers in host memory, and with
+// them the others', since a transport has one inbox.
+Status VerbsTransport::receive_in_device() {
+  if (settings_.immediate)
+    return Status(Code::kInvalidUsage, "ROCENANTE_SIGNAL=imm has the host store the signals");
+  if (!is_on_streams(context_.device)) {
+    return Status(Code::kInvalidUsage,
+                  "calls are on no device that has memory of its own (ROCENANTE_DEVICE)");
+  }
+  for (const auto& adapter : adapters_) RCN_TRY(adapter->can_register_dma_bufs());
+  RCN_ASSIGN(device_inbox_, context_.device->allocate_receive(context_.geometry.inbox_bytes()));
+  for (const auto& adapter : adapters_) RCN_TRY(adapter->register_device_inbox(*device_inbox_));
+  device_inbox_->dma_buf.reset();
+  return {};
+}
+
 Adapter* VerbsTransport::adapter_of(const std::string& device) const {
   for (const auto& adapter : adapters_) {
     if (adapter->device() == device) return adapter.get();
@@ -82,9 +125,15 @@ VerbsBlob VerbsTransport::own_blob() const {
   blob.first_packet = first_packet_;
   blob.received = context_.geometry.received;
   blob.inbox_bytes = context_.geometry.inbox_bytes();
+  blob.in_device = device_inbox_ != nullptr;
   for (const auto& adapter : adapters_) {
-    blob.adapters.push_back(
-        {adapter->inbox_rkey(), reinterpret_cast<std::uintptr_t>(context_.inbox->address())});
+    VerbsBlob::AdapterPart part{adapter->inbox_rkey(),
+                                reinterpret_cast<std::uintptr_t>(context_.inbox->address())};
+    if (blob.in_device) {
+      part.device_rkey = adapter->device_inbox_rkey();
+      part.device_inbox = reinterpret_cast<std::uintptr_t>(device_inbox_->device);
+    }
+    blob.adapters.push_back(part);
   }
   for (std::uint32_t peer = 0; peer < context_.ranks; ++peer) {
     VerbsBlob::PeerPart part{context_.recv_index[peer], {}};
@@ -120,19 +169,26 @@ Status VerbsTransport::connect(std::uint32_t peer, std::string_view blob, net::D
                       theirs.inbox_bytes, mine.geometry.inbox_bytes());
   }
   mine.ends = &rails_[mine.rails.front()];
-  mine.single = mine.ends + (context_.rank + peer) % mine.rails.size();
+  const std::uint32_t single = (context_.rank + peer) % static_cast<std::uint32_t>(mine.rails.size());
+  mine.single = mine.ends + single;
+  // The peer takes the same rail, and notices stand in the line of the rail that brought them.
+  mine.single_line = device_inbox_ != nullptr ? single : 0;
   RemotePlaces places;
   for (std::uint64_t parity = 0; parity < protocol::kParities; ++parity) {
     places.slots[parity] = mine.geometry.recv_offset(parity, part.recv_index);
     places.epochs[parity] =
         mine.geometry.signal_offset(parity, context_.rank, 0) + offsetof(protocol::SignalLine, epoch);
   }
-  for (std::size_t i = 0; i < part.rails.size(); ++i) {
+  for (std::uint32_t i = 0; i < part.rails.size(); ++i) {
     const VerbsBlob::RailPart& rail = part.rails[i];
     const VerbsBlob::AdapterPart& adapter = theirs.adapters[rail.adapter];
-    RCN_TRY(rails_[mine.rails[i]].connect(
-        {rail.queue_pair, theirs.first_packet, adapter.rkey, adapter.inbox, static_cast<ibv_mtu>(rail.mtu)},
-        places, first_packet_));
+    RemoteEnd remote{rail.queue_pair,
+                     theirs.first_packet,
+                     static_cast<ibv_mtu>(rail.mtu),
+                     {adapter.rkey, adapter.inbox},
+                     std::nullopt};
+    if (theirs.in_device) remote.device = RemoteEnd::Inbox{adapter.device_rkey, adapter.device_inbox};
+    RCN_TRY(rails_[mine.rails[i]].connect(remote, places, i, first_packet_));
   }
   for (std::uint64_t parity = 0; parity < protocol::kParities; ++parity) {
     unsigned char* const slot =
@@ -196,10 +252,12 @@ protocol::SignalLine* VerbsTransport::line_from(std::uint32_t peer, std::uint64_
 }
 
 // A peer that has signalled its part of the last round may fail or leave: nothing is missing (failure rule
-// 5).
-bool VerbsTransport::is_needed(std::uint32_t peer) const {
+// 5). Where a device has the signals, this is by their notices: what they tell of is with the device or on
+// its way there, where no peer and no network can stop it any more.
+bool VerbsTransport::expects(std::uint32_t peer) const {
   const Peer& mine = peers_[peer];
-  for (std::uint32_t line = 0; line < mine.last_lines; ++line) {
+  const std::uint32_t first = mine.last_lines == 1 ? mine.single_line : 0;
+  for (std::uint32_t line = first; line < first + mine.last_lines; ++line) {
     const std::uint64_t* const epoch = &line_from(peer, mine.last_epoch % protocol::kParities, line)->epoch;
     if (__atomic_load_n(epoch, __ATOMIC_ACQUIRE) < mine.last_epoch) return true;
   }
