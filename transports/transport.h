@@ -38,6 +38,9 @@ struct TransportCaps {
   // Puts go over rails (TransportContext::rails), large ones over all of them, and bring the tag that
   // stands before the slot.
   bool has_rails = false;
+  // What it does takes the processors on which ranks wait, and its wait_descriptor() ends a sleep: where
+  // there are more ranks than processors, who waits had better sleep at once.
+  bool wants_processors = false;
 };
 
 // What a transport needs to know of this rank. Outlives the transport.
@@ -53,6 +56,8 @@ struct TransportContext {
   std::vector<std::uint32_t> recv_index;
   // Per peer: the pairs of RDMA ports that reach it; the same pairs in the same order at the other end.
   std::vector<std::vector<fabric::Rail>> rails;
+  // Every rank's adapters are software. The same on all ranks.
+  bool software_rails = false;
   // Asked for memory to receive in by a transport that can write to a device's own; null: host memory
   // alone.
   Device* device = nullptr;

@@ -193,8 +193,13 @@ constexpr VerbsApi kApi{
     destroy<ibv_pd, ibv_pd>,
     register_memory,
     destroy<ibv_mr, ibv_mr>,
+    nullptr,  // nobody sleeps here
+    nullptr,
     [](ibv_context*, int, void*, ibv_comp_channel*, int) -> ibv_cq* { return new NullQueue; },
     destroy<NullQueue, ibv_cq>,
+    nullptr,
+    nullptr,
+    nullptr,
     make_pair,
     [](ibv_qp*, ibv_qp_attr*, int) { return 0; },
     destroy_pair,

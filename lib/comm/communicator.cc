@@ -88,10 +88,8 @@ Status Communicator::initialise(const UniqueId& id) {
       return make_error(Code::kRemoteError, "rank {} sent an identity that cannot be read", peer);
     }
   }
-  policy_ = WaitPolicy::choose(ranks_on_host(rank_, identities_), processors_on_host(rank_, identities_),
-                               config_.integer(Key::kSpinUs));
-
   RCN_TRY(connect_all(deadline));
+  choose_waiting();
   for (const auto& transport : transports_) RCN_TRY(transport->stop_serving(deadline));
   RCN_ASSIGN(const std::vector<std::string> probed, exchange(probe(deadline), deadline));
   // A rank that maps all its peers must still cut its rounds as those that do not (protocol rule 7).
@@ -181,8 +179,17 @@ Result<std::vector<std::string>> Communicator::exchange(const Result<std::string
 // The payload is the blob of each transport, by name.
 Result<std::string> Communicator::open_transports() {
   RCN_TRY(allocate());
-  const TransportContext context{rank_,  ranks_,  &config_,    &control_->key(), geometry_,
-                                 inbox_, outbox_, recv_index_, rails_,           device_.value().get()};
+  const TransportContext context{rank_,
+                                 ranks_,
+                                 &config_,
+                                 &control_->key(),
+                                 geometry_,
+                                 inbox_,
+                                 outbox_,
+                                 recv_index_,
+                                 rails_,
+                                 software_rails(identities_),
+                                 device_.value().get()};
   net::WireWriter out;
   for (const auto& transport : transports_) {
     RCN_ASSIGN(const std::string blob, transport->open(context));
@@ -325,6 +332,16 @@ Status Communicator::build_lane() {
   return {};
 }
 
+void Communicator::choose_waiting() {
+  // Whoever sleeps at once must be woken by everybody.
+  const bool wants_processors =
+      !transports_.empty() &&
+      std::all_of(transports_.begin(), transports_.end(),
+                  [](const auto& transport) { return transport->caps().wants_processors; });
+  policy_ = WaitPolicy::choose(ranks_on_host(rank_, identities_), processors_on_host(rank_, identities_),
+                               config_.integer(Key::kSpinUs), wants_processors);
+}
+
 // Rounds that nobody copies out of stay in the cache; the others pay for each round with a signal.
 void Communicator::choose_pieces(bool everybody_maps) {
   const std::uint64_t chunk = std::min(config_.integer(Key::kChunkBytes), geometry_.slot_bytes);
@@ -336,8 +353,8 @@ void Communicator::choose_pieces(bool everybody_maps) {
   // About from where on a second wait paid, over the transports together (docs/benchmarks.md).
   two_round_bytes_ = config_.text(Key::kTwoRoundBytes) != "auto" ? config_.integer(Key::kTwoRoundBytes)
                      : ranks_ == 3                               ? 256 * kKiB
-                     : ranks_ == 4                               ? 48 * kKiB
-                                                                 : 32 * kKiB;
+                     : ranks_ == 4 ? (software_rails(identities_) ? 32 : 48) * kKiB
+                                   : 32 * kKiB;
 }
 
 // Failure rule 5. Mapped memory stays alive as long as somebody maps it, so only transports whose peers

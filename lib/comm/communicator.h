@@ -167,6 +167,7 @@ class Communicator final : private ControlListener {
   void link_unmapped(std::uint32_t peer);
   Status build_lane();
   void choose_pieces(bool everybody_maps);
+  void choose_waiting();
   Status set_up_streams();
   Status start_progress();
   void wake_progress() const;

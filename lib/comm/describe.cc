@@ -34,11 +34,11 @@ std::string describe_fabric(const Config& config, const HostIdentity& self) {
   if (!self.ports_error.empty()) return fmt::format("RDMA:          refused: {}\n", self.ports_error);
   std::string text, subnets;
   for (const fabric::Port& port : self.ports) {
-    text +=
-        fmt::format("RDMA port:     {}, GID {} {} on {}, MTU {}, {}{}{}\n", fabric::port_name(port),
-                    port.gid_index, fabric::address_text(port.gid), port.netdev, port.mtu, port.rate,
-                    port.numa_node < 0 ? "" : fmt::format(", NUMA node {}", port.numa_node),
-                    port.processors.empty() ? "" : fmt::format(", near processors {}", port.processors));
+    text += fmt::format(
+        "RDMA port:     {}, GID {} {} on {}, MTU {}, {}{}{}{}\n", fabric::port_name(port), port.gid_index,
+        fabric::address_text(port.gid), port.netdev, port.mtu, port.rate, port.software ? ", software" : "",
+        port.numa_node < 0 ? "" : fmt::format(", NUMA node {}", port.numa_node),
+        port.processors.empty() ? "" : fmt::format(", near processors {}", port.processors));
     subnets += fmt::format("{}{}", subnets.empty() ? "" : ", ", fabric::subnet_text(port));
   }
   if (!self.no_ports.empty()) text += fmt::format("RDMA, unused:  {}\n", self.no_ports);

@@ -16,7 +16,7 @@ constexpr std::uint32_t kMostPorts = 256;
 void encode_port(const fabric::Port& port, net::WireWriter* out) {
   out->string(port.device).integer(port.port).integer(port.gid_index);
   out->raw(std::as_bytes(std::span(port.gid))).integer(port.prefix_length);
-  out->string(port.netdev).integer(port.mtu);
+  out->string(port.netdev).integer(port.mtu).integer(static_cast<std::uint8_t>(port.software));
 }
 
 fabric::Port decode_port(net::WireReader* in) {
@@ -29,6 +29,7 @@ fabric::Port decode_port(net::WireReader* in) {
   port.prefix_length = in->integer<std::uint32_t>();
   port.netdev = in->string(kLongestText);
   port.mtu = in->integer<std::uint32_t>();
+  port.software = in->integer<std::uint8_t>() != 0;
   return port;
 }
 

@@ -92,6 +92,13 @@ std::uint32_t most_rails(std::string_view setting, std::span<const HostIdentity>
   return static_cast<std::uint32_t>(std::min<std::size_t>(most, fabric::kMostRails));
 }
 
+bool software_rails(std::span<const HostIdentity> ranks) {
+  return std::all_of(ranks.begin(), ranks.end(), [](const HostIdentity& rank) {
+    return !rank.ports.empty() && std::all_of(rank.ports.begin(), rank.ports.end(),
+                                              [](const fabric::Port& port) { return port.software; });
+  });
+}
+
 std::uint32_t ranks_on_host(std::uint32_t rank, std::span<const HostIdentity> ranks) {
   return static_cast<std::uint32_t>(
       std::count_if(ranks.begin(), ranks.end(),

@@ -35,6 +35,9 @@ bool has_other_way(const TransportCatalog& catalog, std::string_view setting,
 // have none, since it decides where everybody's signals lie.
 std::uint32_t most_rails(std::string_view setting, std::span<const HostIdentity> ranks);
 
+// Whether every rank has RDMA ports and all of them are software.
+bool software_rails(std::span<const HostIdentity> ranks);
+
 // Ranks on the same host as `rank`, itself included.
 std::uint32_t ranks_on_host(std::uint32_t rank, std::span<const HostIdentity> ranks);
 

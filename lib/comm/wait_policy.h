@@ -19,19 +19,23 @@ struct WaitPolicy {
   std::uint64_t yield_ns = 0;     // then giving up the processor between looks, for this long; then asleep
   std::uint64_t sleep_ns = 0;     // longest sleep; bounds how late an abort that nobody signalled is seen
 
-  // Sleeps that nothing ends before their time. As a part of what was waited before they cost a call little,
-  // and a wait of seconds costs the processor little.
+  // Sleeps that nothing ends before their time. As a part of what was waited before they cost a call
+  // little, and a wait of seconds costs the processor little.
   static constexpr std::uint64_t kLeastNapNs = 50'000;
   static constexpr std::uint64_t kMostNapNs = 1'000'000;
   static constexpr std::uint64_t kWaitedPerNap = 64;
 
-  // More runnable ranks than processors: a spinning rank keeps the one it waits for from running.
-  static WaitPolicy choose(std::uint32_t ranks_here, std::uint32_t processors, std::uint64_t spin_us) {
+  // More runnable ranks than processors: a spinning rank keeps the one it waits for from running. So does
+  // one that yields, where who has work has run for longer than who has none: the scheduler is fair. Ranks
+  // that also drive an adapter in software are so unequal that they sleep at once, if something
+  // wakes them.
+  static WaitPolicy choose(std::uint32_t ranks_here, std::uint32_t processors, std::uint64_t spin_us,
+                           bool wants_processors = false) {
     WaitPolicy policy;
     const bool crowded = ranks_here > processors;
     policy.tight_polls = crowded ? 1 : 512;
     policy.spin_ns = crowded ? 0 : spin_us * 1000;
-    policy.yield_ns = 5'000'000;
+    policy.yield_ns = crowded && wants_processors ? 0 : 5'000'000;
     policy.sleep_ns = 10'000'000;
     return policy;
   }
@@ -41,7 +45,10 @@ struct WaitPolicy {
 class Backoff {
  public:
   explicit Backoff(const WaitPolicy& policy)
-      : policy_(policy), stage_(policy.spin_ns == 0 ? Stage::kYield : Stage::kSpin) {}
+      : policy_(policy),
+        stage_(policy.spin_ns != 0    ? Stage::kSpin
+               : policy.yield_ns != 0 ? Stage::kYield
+                                      : Stage::kSleep) {}
 
   // Forgets how long it has waited: there was progress.
   void restart() { *this = Backoff(policy_); }

@@ -115,7 +115,8 @@ Result<Port> usable(const std::string& sysfs, std::span<const InterfaceAddress> 
               payload_of(read_netdev_mtu(sysfs, address->netdev)),
               facts.rate,
               facts.numa_node,
-              facts.processors};
+              facts.processors,
+              facts.software};
 }
 
 // Every entry of the list must give at least one port: the user has counted on it.

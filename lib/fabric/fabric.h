@@ -34,6 +34,7 @@ struct Port {
   std::string rate;                 // "200 Gb/sec (2X NDR)"
   std::int32_t numa_node = -1;      // -1: unknown or only one
   std::string processors;           // near ones, as in "0-9,20"; empty if unknown
+  bool software = false;            // no adapter, but the kernel, on the host's processors (soft RoCE)
 
   bool operator==(const Port&) const = default;
 };

@@ -27,6 +27,7 @@ struct PortFacts {
   std::string rate;
   std::int32_t numa_node = -1;
   std::string processors;
+  bool software = false;       // no device behind it
   std::vector<GidEntry> gids;  // those that are not empty, by index
 };
 

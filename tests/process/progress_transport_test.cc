@@ -126,8 +126,8 @@ class World {
     Rank& one = *ranks_[rank];
     one.inbox = require(host_device().allocate_region(geometry_.inbox_bytes(), PeerAccess::kReadWrite));
     one.outbox = require(host_device().allocate_region(geometry_.outbox_bytes(), PeerAccess::kReadOnly));
-    TransportContext context{rank,      geometry_.ranks, &config_, nullptr, geometry_,
-                             one.inbox, one.outbox,      {},       {},      device_};
+    TransportContext context{rank, geometry_.ranks, &config_, nullptr, geometry_, one.inbox, one.outbox, {},
+                             {},   false,           device_};
     for (std::uint32_t peer = 0; peer < geometry_.ranks; ++peer) {
       context.recv_index.push_back(peer == rank ? 0 : slot_of(rank, peer));
       context.rails.push_back(peer == rank ? std::vector<fabric::Rail>() : rails_of(rank, peer));

@@ -32,11 +32,14 @@ using rocenante::reduce::DataType;
 using rocenante::test::FakeVerbs;
 using rocenante::test::SysfsTree;
 
+// As if an adapter were behind each: then signals are written unless a test says otherwise.
 std::vector<Port> ports_of(const std::string& fixture) {
   const SysfsTree tree(fixture);
   Result<rocenante::fabric::Fabric> found = rocenante::fabric::discover(tree.root(), tree.addresses(), {});
   REQUIRE(found.ok());
-  return found.take().ports;
+  std::vector<Port> ports = found.take().ports;
+  for (Port& port : ports) port.software = false;
+  return ports;
 }
 
 // Puts something between a rank and its transport.
@@ -312,6 +315,29 @@ TEST_CASE("A peer that leaves when one of two rails has brought its share is mis
   CHECK(results[1].ok());  // both shares of rank 0 have come
   CHECK(contains(results[0].text(), "rank 1 has left the communicator: needed by all_reduce of 100"));
   CHECK(contains(results[0].text(), "its last signal was epoch 1"));
+}
+
+TEST_CASE("Adapters in software signal by completions, if all ranks have no other, and wake who sleeps") {
+  const auto ranks = GENERATE(2u, 5u);
+  const bool is_mixed = GENERATE(false, true);
+  INFO(ranks << " ranks, mixed " << is_mixed);
+  std::vector<std::vector<Port>> hosts(ranks, ports_of("soft"));
+  for (std::vector<Port>& ports : hosts) {
+    for (Port& port : ports) port.software = true;
+  }
+  if (is_mixed) hosts.back().back().software = false;
+  FakeVerbs verbs;
+  require_all_ok(run(verbs, hosts, "ROCENANTE_STRIPE_BYTES=2048", [&](Communicator& comm) {
+    RCN_TRY(sum_calls(comm, 10));
+    // One that the others sleep for.
+    if (comm.rank() == 0 && !is_mixed) {
+      const std::uint64_t before = verbs.arms();
+      while (verbs.arms() < before + 2 * (ranks - 1)) std::this_thread::yield();
+    }
+    return sum_call(comm, 10, 1000);
+  }));
+  CHECK((verbs.immediates() != 0) == !is_mixed);
+  CHECK((verbs.events() != 0) == !is_mixed);
 }
 
 TEST_CASE("Ranks may leave one after the other") {

@@ -30,6 +30,7 @@ std::vector<Port> ports_of_rails(std::uint32_t rails) {
   REQUIRE(found.ok());
   std::vector<Port> ports = found.take().ports;
   ports.resize(rails);
+  for (Port& port : ports) port.software = false;  // as if an adapter were behind each
   return ports;
 }
 

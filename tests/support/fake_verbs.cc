@@ -10,12 +10,12 @@
 #include "tests/support/fake_verbs_state.h"
 
 namespace rocenante::test {
-namespace {
 
 FakeVerbs::State* world = nullptr;
-thread_local std::uint32_t this_host = 0;
 
-using Lock = std::lock_guard<std::recursive_mutex>;
+namespace {
+
+thread_local std::uint32_t this_host = 0;
 
 std::string text_of(const ibv_qp_attr& attributes) {
   switch (attributes.qp_state) {
@@ -135,32 +135,6 @@ int post_receive(ibv_qp* raw, ibv_recv_wr* request, ibv_recv_wr** bad) {
   return 0;
 }
 
-int poll_queue(ibv_cq* raw, int most, ibv_wc* completions) {
-  const Lock lock(world->mutex);
-  auto& queue = static_cast<FakeQueue&>(*raw);
-  if (world->fails()) return -1;
-  for (const auto& [number, pair] : world->pairs) {
-    if (pair->completions != &queue || world->stalled.contains(pair->facts.gid)) continue;
-    while (!pair->sends.empty() && world->random() % 100 >= world->delay_percent) {
-      if (!world->move(*pair)) break;
-    }
-  }
-  int count = 0;
-  for (; count < most && !queue.entries.empty(); ++count) {
-    completions[count] = queue.entries.front();
-    queue.entries.pop_front();
-  }
-  return count;
-}
-
-template <class Fake, class Base>
-int destroy(Base* object) {
-  const Lock lock(world->mutex);
-  --world->alive;
-  delete static_cast<Fake*>(object);
-  return 0;
-}
-
 ibv_device** list_devices(int* count) {
   const Lock lock(world->mutex);
   if (world->fails()) return nullptr;
@@ -252,16 +226,6 @@ int deregister(ibv_mr* region) {
   return destroy<FakeRegion>(region);
 }
 
-ibv_cq* make_queue(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
-  const Lock lock(world->mutex);
-  if (world->fails()) return nullptr;
-  auto* const queue = new FakeQueue{};
-  queue->context = context;
-  queue->capacity = static_cast<std::size_t>(entries);
-  ++world->alive;
-  return queue;
-}
-
 int destroy_pair(ibv_qp* pair) {
   const Lock lock(world->mutex);
   world->pairs.erase(pair->qp_num);
@@ -283,8 +247,13 @@ constexpr VerbsApi kApi{
     destroy<FakeDomain, ibv_pd>,
     register_memory,
     deregister,
+    make_channel,
+    destroy_channel,
     make_queue,
-    destroy<FakeQueue, ibv_cq>,
+    destroy_queue,
+    arm_queue,
+    take_event,
+    acknowledge_events,
     create_pair,
     modify_pair,
     destroy_pair,
@@ -415,6 +384,14 @@ std::uint64_t FakeVerbs::most_queued() const {
 std::uint64_t FakeVerbs::overruns() const {
   const Lock lock(state_->mutex);
   return state_->overruns;
+}
+std::uint64_t FakeVerbs::arms() const {
+  const Lock lock(state_->mutex);
+  return state_->arms;
+}
+std::uint64_t FakeVerbs::events() const {
+  const Lock lock(state_->mutex);
+  return state_->events;
 }
 std::uint64_t FakeVerbs::immediates() const {
   const Lock lock(state_->mutex);

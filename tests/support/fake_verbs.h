@@ -72,6 +72,8 @@ class FakeVerbs {
   // The most requests that any queue pair has held, and how often a queue was found full or overrun.
   std::uint64_t most_queued() const;
   std::uint64_t overruns() const;
+  std::uint64_t arms() const;        // how often a completion queue was asked for an event
+  std::uint64_t events() const;      // and gave one
   std::uint64_t immediates() const;  // writes with immediate data that have arrived
   std::uint64_t writes_over(const fabric::Gid& gid) const;
   // Writes to dma-bufs, and those to other memory of more than a word.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inside fake_verbs.cc: the objects that the made-up adapters hand out, and how packets move between them.
+// Inside fake_*.cc: the objects that the made-up adapters hand out, and how packets move between them.
 #pragma once
+
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,8 +24,14 @@ struct FakeRegion : ibv_mr {
   unsigned char* memory = nullptr;
   bool is_dma_buf = false;
 };
+struct FakeChannel : ibv_comp_channel {
+  std::deque<ibv_cq*> events;
+};
 struct FakeQueue : ibv_cq {
   std::deque<ibv_wc> entries;
+  FakeChannel* events = nullptr;
+  bool is_armed = false;
+  unsigned unacknowledged = 0;  // events that were taken; the queue cannot go before they are acknowledged
   std::size_t capacity = 0;
 };
 
@@ -68,8 +76,8 @@ struct FakeVerbs::State {
   std::deque<std::vector<std::string>> logs;
   std::mt19937 random{1};
   std::uint32_t delay_percent = 30;
-  std::uint64_t calls = 0, failing_call = 0, most_queued = 0, overruns = 0, immediates = 0,
-                dma_buf_writes = 0, long_host_writes = 0;
+  std::uint64_t calls = 0, failing_call = 0, most_queued = 0, overruns = 0, immediates = 0, arms = 0,
+                events = 0, dma_buf_writes = 0, long_host_writes = 0;
   int error = 0;
   std::int64_t alive = 0;
   std::uint32_t next_number = 17;
@@ -92,6 +100,15 @@ struct FakeVerbs::State {
     done.qp_num = pair.qp_num;
     done.imm_data = immediate;
     queue.entries.push_back(done);
+    notify(queue);
+  }
+
+  void notify(FakeQueue& queue) {
+    if (!queue.is_armed) return;
+    queue.is_armed = false;
+    ++events;
+    queue.events->events.push_back(&queue);
+    (void)::eventfd_write(queue.events->fd, 1);
   }
 
   void break_pair(FakePair& pair) {
@@ -216,5 +233,26 @@ struct FakeVerbs::State {
     return true;
   }
 };
+
+extern FakeVerbs::State* world;
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+template <class Fake, class Base>
+int destroy(Base* object) {
+  const Lock lock(world->mutex);
+  --world->alive;
+  delete static_cast<Fake*>(object);
+  return 0;
+}
+
+// Completion queues and their events.
+ibv_comp_channel* make_channel(ibv_context* context);
+int destroy_channel(ibv_comp_channel* channel);
+ibv_cq* make_queue(ibv_context* context, int entries, void* cookie, ibv_comp_channel* channel, int vector);
+int destroy_queue(ibv_cq* queue);
+int arm_queue(ibv_cq* queue, int solicited_only);
+int take_event(ibv_comp_channel* channel, ibv_cq** queue, void** cookie);
+void acknowledge_events(ibv_cq* queue, unsigned int events);
+int poll_queue(ibv_cq* queue, int most, ibv_wc* completions);
 
 }  // namespace rocenante::test

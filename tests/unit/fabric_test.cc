@@ -68,6 +68,8 @@ TEST_CASE("a Spark with one cable has two ports, one for each PCIe function", "[
 }
 
 TEST_CASE("the GID is chosen for each port by its type and address", "[fabric]") {
+  CHECK(ports("soft").at(0).software);
+  CHECK_FALSE(ports("mixed-gids").at(0).software);
   CHECK(found(SysfsTree("soft")) == Lines{"rxe0:1 gid 1 10.77.0.0/24", "rxe1:1 gid 1 10.77.1.0/24"});
   CHECK(found(SysfsTree("mixed-gids")) == Lines{"mlx5_0:1 gid 8 10.1.0.0/24"});
   CHECK(found(SysfsTree("mixed-gids"), {.ipv6 = true}) == Lines{"mlx5_0:1 gid 5 2001:db8:0:1::/64"});

@@ -34,13 +34,16 @@ refused() {
 for rail in 0 1; do
   rocenante info | grep -q "RDMA port:     rxe$rail:1, GID 1 10.77.$rail.1 on v$rail" ||
     complain "rocenante info does not list rxe$rail: $(rocenante info)"
+  rocenante info | grep -q "RDMA port:     rxe$rail:1.*, software" || complain "rxe$rail is not said to be software"
 done
 
 for ranks in 2 3 4; do
-  right "$ranks ranks" --ranks "$ranks" -b 1 -e 64K -f 16 -d float,bfloat16,int8
+  ROCENANTE_SIGNAL=write right "$ranks ranks" --ranks "$ranks" -b 1 -e 64K -f 16 -d float,bfloat16,int8
 done
 right 'several rounds' --ranks 2 -b 3M -e 3M
-ROCENANTE_SIGNAL=imm right 'the signal imm' --ranks 3 -b 1 -e 64K -f 16
+# The signal of adapters in software, imm; the second on more ranks than processors, which sleep.
+right 'the signal imm' --ranks 2 -b 1 -e 64K -f 16
+right 'the signal imm' --ranks 4 -b 1 -e 64K -f 16
 NCCL_IB_HCA='=rxe1' right 'one rail' --ranks 2 -b 1 -e 64K -f 16
 
 NCCL_IB_HCA=rxe0,rxe7 refused 'a device that is not there' "lists 'rxe7', which cannot be used: there is no such port"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transports/verbs/adapter.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <cerrno>
@@ -62,14 +63,21 @@ constexpr int kInboxAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
 Result<std::unique_ptr<Adapter>> Adapter::open(const VerbsApi& api, const std::string& device,
                                                const Region& inbox, const Region& outbox,
-                                               std::uint32_t entries) {
+                                               std::uint32_t entries, bool sleeps) {
   std::unique_ptr<Adapter> made(new Adapter(api, device));
   RCN_ASSIGN(made->context_, open_context(api, device));
   ibv_context* const context = made->context_.get().object;
   made->domain_ = ProtectionDomain({&api, api.alloc_pd(context)});
   if (!made->domain_) return errno_error("verbs: {} has no protection domain", device);
-  made->completions_ =
-      CompletionQueue({&api, api.create_cq(context, static_cast<int>(entries), nullptr, nullptr, 0)});
+  if (sleeps) {
+    made->channel_ = CompletionChannel({&api, api.create_comp_channel(context)});
+    if (!made->channel_) return errno_error("verbs: {} has no completion channel", device);
+    const int fd = made->channel_.get()->fd;
+    if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) != 0)
+      return errno_error("verbs: the completion channel of {}", device);
+  }
+  made->completions_ = CompletionQueue(
+      {&api, api.create_cq(context, static_cast<int>(entries), nullptr, made->channel_.get().object, 0)});
   if (!made->completions_)
     return errno_error("verbs: {} has no completion queue of {} entries", device, entries);
   // Peers write the inbox; the outbox is only read by this adapter.
@@ -110,11 +118,21 @@ Result<ibv_mtu> Adapter::port_mtu(std::uint32_t port) const {
   return attributes.active_mtu;
 }
 
+Status Adapter::arm() {
+  ibv_cq* queue = nullptr;
+  void* cookie = nullptr;
+  while (api_.get_cq_event(channel_.get().object, &queue, &cookie) == 0) api_.ack_cq_events(queue, 1);
+  const int error = api_.req_notify_cq(completions(), 0);
+  if (error == 0) return {};
+  return system_error(error, fmt::format("verbs: the completion queue of {} gives no events", device_));
+}
+
 void Adapter::forget() {
   device_inbox_.take();
   outbox_.take();
   inbox_.take();
   completions_.take();
+  channel_.take();
   domain_.take();
   context_.take();
 }

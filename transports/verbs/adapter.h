@@ -18,7 +18,7 @@ class Adapter {
   // `entries`: completions that may wait at once. Errors name the device and what the administrator can do.
   static Result<std::unique_ptr<Adapter>> open(const VerbsApi& api, const std::string& device,
                                                const Region& inbox, const Region& outbox,
-                                               std::uint32_t entries);
+                                               std::uint32_t entries, bool sleeps);
 
   // Whether the adapter can register dma-bufs; if not, why.
   Status can_register_dma_bufs() const;
@@ -36,6 +36,12 @@ class Adapter {
   // The MTU of a port, which must be active.
   Result<ibv_mtu> port_mtu(std::uint32_t port) const;
 
+  // Readable after arm() once there is another completion; -1 where nobody sleeps.
+  int event_fd() const { return channel_ ? channel_.get()->fd : -1; }
+  // Takes what made event_fd() readable and asks for the next event. Completions that were there before
+  // cause none.
+  Status arm();
+
   // For a forked child, in which these are the parent's.
   void forget();
 
@@ -51,6 +57,7 @@ class Adapter {
   // Destroyed from the last to the first.
   DeviceContext context_;
   ProtectionDomain domain_;
+  CompletionChannel channel_;
   CompletionQueue completions_;
   MemoryRegion inbox_;
   MemoryRegion outbox_;

@@ -26,9 +26,14 @@ struct VerbsApi {
   int (*dealloc_pd)(ibv_pd* domain);
   ibv_mr* (*reg_mr)(ibv_pd* domain, void* address, std::size_t bytes, int access);
   int (*dereg_mr)(ibv_mr* region);
+  ibv_comp_channel* (*create_comp_channel)(ibv_context* context);
+  int (*destroy_comp_channel)(ibv_comp_channel* channel);
   ibv_cq* (*create_cq)(ibv_context* context, int entries, void* cookie, ibv_comp_channel* channel,
                        int vector);
   int (*destroy_cq)(ibv_cq* queue);
+  int (*req_notify_cq)(ibv_cq* queue, int solicited_only);
+  int (*get_cq_event)(ibv_comp_channel* channel, ibv_cq** queue, void** cookie);
+  void (*ack_cq_events)(ibv_cq* queue, unsigned int events);
   ibv_qp* (*create_qp)(ibv_pd* domain, ibv_qp_init_attr* attributes);
   int (*modify_qp)(ibv_qp* pair, ibv_qp_attr* attributes, int mask);
   int (*destroy_qp)(ibv_qp* pair);
@@ -61,6 +66,7 @@ using DeviceList = Owned<VerbsTraits<ibv_device*, &VerbsApi::free_device_list>>;
 using DeviceContext = Owned<VerbsTraits<ibv_context, &VerbsApi::close_device>>;
 using ProtectionDomain = Owned<VerbsTraits<ibv_pd, &VerbsApi::dealloc_pd>>;
 using MemoryRegion = Owned<VerbsTraits<ibv_mr, &VerbsApi::dereg_mr>>;
+using CompletionChannel = Owned<VerbsTraits<ibv_comp_channel, &VerbsApi::destroy_comp_channel>>;
 using CompletionQueue = Owned<VerbsTraits<ibv_cq, &VerbsApi::destroy_cq>>;
 using QueuePair = Owned<VerbsTraits<ibv_qp, &VerbsApi::destroy_qp>>;
 

@@ -10,7 +10,8 @@ namespace rocenante {
 namespace {
 
 constexpr const char* kLibrary = "libibverbs.so.1";
-constexpr const char* kVersion = "IBVERBS_1.1";  // 1.0 had other structures
+constexpr const char* kVersion = "IBVERBS_1.1";     // 1.0 had other structures
+constexpr const char* kOldVersion = "IBVERBS_1.0";  // of what has not changed since
 constexpr const char* kDmaBufVersion = "IBVERBS_1.12";
 
 struct Loaded {
@@ -19,11 +20,12 @@ struct Loaded {
 };
 
 template <class Function>
-void find(void* library, const char* name, Function* function, std::string* error) {
-  void* const symbol = ::dlvsym(library, name, kVersion);
+void find(void* library, const char* name, Function* function, std::string* error,
+          const char* version = kVersion) {
+  void* const symbol = ::dlvsym(library, name, version);
   if (symbol == nullptr && error->empty()) {
     *error = fmt::format("verbs: {} lacks {}@{}: is it from an rdma-core older than 1.0?", kLibrary, name,
-                         kVersion);
+                         version);
   }
   *function = reinterpret_cast<Function>(symbol);
 }
@@ -50,8 +52,12 @@ Loaded load() {
   find(library, "ibv_dealloc_pd", &api.dealloc_pd, error);
   find(library, "ibv_reg_mr", &api.reg_mr, error);
   find(library, "ibv_dereg_mr", &api.dereg_mr, error);
+  find(library, "ibv_create_comp_channel", &api.create_comp_channel, error, kOldVersion);
+  find(library, "ibv_destroy_comp_channel", &api.destroy_comp_channel, error, kOldVersion);
   find(library, "ibv_create_cq", &api.create_cq, error);
   find(library, "ibv_destroy_cq", &api.destroy_cq, error);
+  find(library, "ibv_get_cq_event", &api.get_cq_event, error);
+  find(library, "ibv_ack_cq_events", &api.ack_cq_events, error);
   find(library, "ibv_create_qp", &api.create_qp, error);
   find(library, "ibv_modify_qp", &api.modify_qp, error);
   find(library, "ibv_destroy_qp", &api.destroy_qp, error);
@@ -67,6 +73,9 @@ Loaded load() {
   };
   api.poll_cq = [](ibv_cq* queue, int most, ibv_wc* completions) {
     return queue->context->ops.poll_cq(queue, most, completions);
+  };
+  api.req_notify_cq = [](ibv_cq* queue, int solicited_only) {
+    return queue->context->ops.req_notify_cq(queue, solicited_only);
   };
   return loaded;
 }

@@ -64,6 +64,20 @@ Status VerbsTransport::ask_silent_peers() {
   return {};
 }
 
+// Completions that were there before the queues were armed cause no event, so they are looked for after it.
+int VerbsTransport::wait_descriptor() {
+  looks_ |= kLooksPerClock - 1;  // looks are rare now: the next one is at the clock, too
+  if (!settings_.immediate) return -1;
+  const std::uint64_t before = taken_;
+  for (const auto& adapter : adapters_) {
+    if (!adapter->arm().ok()) return -1;
+  }
+  for (const auto& adapter : adapters_) {
+    if (!poll(*adapter).ok()) return ready_.get();  // progress() meets the error
+  }
+  return taken_ == before ? events_.get() : ready_.get();
+}
+
 Status VerbsTransport::poll(Adapter& adapter) {
   std::array<ibv_wc, kBatch> completions;
   for (;;) {
@@ -82,6 +96,7 @@ Status VerbsTransport::complete(const ibv_wc& completion) {
   if (number >= rails_.size()) {
     return make_error(Code::kInternalError, "verbs: a completion of unknown request {}", completion.wr_id);
   }
+  ++taken_;
   RailEnd& rail = rails_[number];
   if (completion.status != IBV_WC_SUCCESS) fail(rail, completion);
   if (request == Request::kSignal) return rail.signal_done(*requests_);

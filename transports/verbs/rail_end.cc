@@ -32,10 +32,11 @@ Requests::Requests(bool immediate) {
   quiet_signal.next = &notice;
 }
 
-QueueSettings QueueSettings::from(const Config& config) {
+QueueSettings QueueSettings::from(const Config& config, bool software_rails) {
+  const std::string& signal = config.text(Key::kSignal);
   const auto byte = [&](Key key) { return static_cast<std::uint8_t>(config.integer(key)); };
-  return {config.text(Key::kSignal) == "imm", byte(Key::kIbTc), byte(Key::kIbSl), byte(Key::kIbTimeout),
-          byte(Key::kIbRetryCnt)};
+  return {signal == "imm" || (signal == "auto" && software_rails), byte(Key::kIbTc), byte(Key::kIbSl),
+          byte(Key::kIbTimeout), byte(Key::kIbRetryCnt)};
 }
 
 Result<RailEnd> RailEnd::create(const VerbsApi& api, Adapter& adapter, const fabric::Rail& rail,

@@ -17,12 +17,12 @@ namespace rocenante {
 
 // The settings of all queue pairs of a communicator.
 struct QueueSettings {
-  bool immediate = false;  // ROCENANTE_SIGNAL=imm
+  bool immediate = false;  // ROCENANTE_SIGNAL is imm, or auto comes to that
   std::uint8_t traffic_class = 0;
   std::uint8_t service_level = 0;
   std::uint8_t timeout = 0;
   std::uint8_t retry_count = 0;
-  static QueueSettings from(const Config& config);
+  static QueueSettings from(const Config& config, bool software_rails);
 };
 
 // What a peer says of its end.

@@ -21,7 +21,11 @@ class VerbsTransport final : public Transport {
   ~VerbsTransport() override;
 
   const char* name() const override { return "verbs"; }
-  TransportCaps caps() const override { return {.needs_goodbye = true, .has_rails = true}; }
+  TransportCaps caps() const override {
+    return {.needs_goodbye = true,
+            .has_rails = true,
+            .wants_processors = settings_.immediate && context_.software_rails};
+  }
   Result<std::string> open(const TransportContext& context) override;
   Status connect(std::uint32_t peer, std::string_view blob, net::Deadline deadline,
                  protocol::PeerLink* link) override;
@@ -31,6 +35,7 @@ class VerbsTransport final : public Transport {
   Status post(std::span<const Put> puts) override;
   Status progress() override;
   bool drained() const override;
+  int wait_descriptor() override;
   // By the signals, or their notices, in host memory. A payload that was striped needs one of each rail.
   bool expects(std::uint32_t peer) const override;
 
@@ -58,6 +63,7 @@ class VerbsTransport final : public Transport {
   Status open_adapters();
   Status choose_receive_memory();
   Status receive_in_device();
+  Status open_events();
   Adapter* adapter_of(const std::string& device) const;
   VerbsBlob own_blob() const;
   Status put_striped(const Peer& peer, const Put& put);
@@ -93,6 +99,10 @@ class VerbsTransport final : public Transport {
   std::uint32_t failed_peers_ = 0;
   bool any_flushed_ = false;
   std::uint32_t looks_ = 0;
+  std::uint64_t taken_ = 0;  // completions
+  // Where completions come with every payload, so that a sleep can be ended by them.
+  net::SocketFd events_;        // readable when one of the adapters has an event
+  net::SocketFd ready_;         // always readable
   std::uint64_t asked_ns_ = 0;  // when silent peers were last asked
 };
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transports/verbs/verbs.h"
 
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
 #include <algorithm>
 #include <map>
 #include <span>
@@ -43,12 +46,13 @@ VerbsTransport::~VerbsTransport() {
 
 Result<std::string> VerbsTransport::open(const TransportContext& context) {
   context_ = context;
-  settings_ = QueueSettings::from(*context.config);
+  settings_ = QueueSettings::from(*context.config, context.software_rails);
   requests_.emplace(settings_.immediate);
   peers_.resize(context.ranks);
   first_packet_ = random_packet_number();
   RCN_TRY(open_adapters());
   RCN_TRY(choose_receive_memory());
+  if (settings_.immediate) RCN_TRY(open_events());
   for (std::uint32_t peer = 0; peer < context.ranks; ++peer) {
     peers_[peer].rails.reserve(context.rails[peer].size());
     for (const fabric::Rail& rail : context.rails[peer]) {
@@ -70,8 +74,22 @@ Status VerbsTransport::open_adapters() {
   const std::uint32_t entries = kSendRequests + (settings_.immediate ? kReceiveRequests : 1);
   for (const auto& [device, count] : rails_of) {
     RCN_ASSIGN(std::unique_ptr<Adapter> adapter,
-               Adapter::open(api_, device, *context_.inbox, *context_.outbox, count * entries));
+               Adapter::open(api_, device, *context_.inbox, *context_.outbox, count * entries,
+                             settings_.immediate));
     adapters_.push_back(std::move(adapter));
+  }
+  return {};
+}
+
+Status VerbsTransport::open_events() {
+  ready_ = net::open_socket([] { return ::eventfd(1, EFD_CLOEXEC); });
+  events_ = net::open_socket([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+  if (!ready_ || !events_) return errno_error("verbs: no descriptor to wait on");
+  for (const auto& adapter : adapters_) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, adapter->event_fd(), &event) != 0)
+      return errno_error("verbs: the events of {}", adapter->device());
   }
   return {};
 }
