@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Combiner of a device (lib/protocol/one_shot.h): one text for the threads of a CTA and of a group on
-// the CPU. Threads take packs of 16 bytes, one after the other, so that neighbours touch neighbours; all
+// The Combiner of a device (lib/protocol/call_rounds.h): one text for the threads of a CTA and of a group
+// on the CPU. Threads take packs of 16 bytes, one after the other, so that neighbours touch neighbours; all
 // values of a pack are combined in registers, in the order of docs/numerics.md.
 //
 // Slots and lines are aligned to 16 bytes and padded to a multiple of them, so a rank's pack is always

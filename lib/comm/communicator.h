@@ -32,7 +32,7 @@
 #include "lib/device/device.h"
 #include "lib/device/registry.h"
 #include "lib/net/fork.h"
-#include "lib/protocol/one_shot.h"
+#include "lib/protocol/call_rounds.h"
 #include "reduce_kernels/reduce.h"
 #include "transports/transport.h"
 

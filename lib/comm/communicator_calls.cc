@@ -159,7 +159,7 @@ Communicator::CallPlan<HostShape> Communicator::plan(const CollectiveCall& call)
 template <class Combiner>
 class Communicator::CollectiveOperation final : public Operation {
  public:
-  using Protocol = protocol::OneShot<HostEnv, SoloGroup, HostPort, Combiner>;
+  using Protocol = protocol::CallRounds<HostEnv, SoloGroup, HostPort, Combiner>;
 
   // Counts the call.
   CollectiveOperation(Communicator& comm, const CollectiveCall& call)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One call as a launch on a device runs it: the rounds of OneShot by several groups of threads, doorbells
-// for what a progress thread must carry, a deadline, and the device's half of the abort words. The text of
-// a CTA on the GPU and of a group of threads in the tests.
+// One call as a launch on a device runs it: the rounds of CallRounds by several groups of threads,
+// doorbells for what a progress thread must carry, a deadline, and the device's half of the abort words.
+// The text of a CTA on the GPU and of a group of threads in the tests.
 //
 //   Env    as in round.h, and clock_ns(): nanoseconds of a clock that does not go backwards;
 //          claim(word, value): a compare-and-swap of 0 by `value` at the device's own scope, true if it was
@@ -12,8 +12,8 @@
 #include <cstdint>
 
 #include "lib/protocol/abort_word.h"
+#include "lib/protocol/call_rounds.h"
 #include "lib/protocol/doorbell.h"
-#include "lib/protocol/one_shot.h"
 
 namespace rocenante::protocol {
 
@@ -107,7 +107,7 @@ class DeviceCall {
   }
 
  private:
-  using Rounds = OneShot<Env, Group, DoorbellPort<Env>, Combiner>;
+  using Rounds = CallRounds<Env, Group, DoorbellPort<Env>, Combiner>;
 
   // What a thread does while it waits: it looks on until there is a verdict, now and then at the clock and
   // at the host's abort word. It alone meets its own member's mismatch or deadline and tells the others

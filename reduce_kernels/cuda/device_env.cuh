@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "lib/protocol/one_shot.h"
+#include "lib/protocol/call_rounds.h"
 #include "reduce_kernels/device_combine.h"
 
 namespace rocenante::reduce {

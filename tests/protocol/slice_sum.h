@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "lib/protocol/one_shot.h"
+#include "lib/protocol/call_rounds.h"
 
 namespace rocenante::model {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "lib/comm/host_env.h"
+#include "lib/protocol/call_rounds.h"
 #include "lib/protocol/doorbell.h"
-#include "lib/protocol/one_shot.h"
 #include "tests/protocol/slice_sum.h"
 
 namespace rocenante::model {
@@ -241,7 +241,7 @@ class ThreadMember {
  private:
   template <class Combiner>
   protocol::Verdict run(Combiner combiner, const protocol::Exchange& exchange) {
-    protocol::OneShot<ThreadEnv<kMutant>, ThreadGroup, ThreadPort<ThreadEnv<kMutant>>, Combiner> shot(
+    protocol::CallRounds<ThreadEnv<kMutant>, ThreadGroup, ThreadPort<ThreadEnv<kMutant>>, Combiner> shot(
         env_, group_, world_.rank(rank_).lane, port_, combiner,
         protocol::part_of(part_, world_.config().parts), exchange);
     const protocol::Verdict verdict = world_.config().sleeps ? nap(shot) : spin(shot);

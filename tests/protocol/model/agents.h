@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The agents of a scenario. Ranks drive the library's own OneShot; the NICs, the progress thread and
+// The agents of a scenario. Ranks drive the library's own CallRounds; the NICs, the progress thread and
 // whoever aborts are written here.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "lib/protocol/one_shot.h"
+#include "lib/protocol/call_rounds.h"
 #include "tests/protocol/model/slices.h"
 #include "tests/protocol/model/world.h"
 
@@ -187,7 +187,7 @@ class RankThread final : public Program {
                                       .closing_round = world_.scenario().user_buffer,
                                       .sliced = world_.scenario().gathers,
                                       .gathers = world_.scenario().gathers};
-    protocol::OneShot<ModelEnv, Group<ModelEnv>, Port<ModelEnv>, Combiner> shot(
+    protocol::CallRounds<ModelEnv, Group<ModelEnv>, Port<ModelEnv>, Combiner> shot(
         env, group, mine.lane, port, combiner, protocol::part_of(part_, world_.parts_of(rank_)), exchange);
     const protocol::Verdict verdict = drive(env, shot);
     // Aborted while it drained, it has completed its rounds.

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "lib/protocol/one_shot.h"
+#include "lib/protocol/call_rounds.h"
 #include "tests/protocol/model/machine.h"
 
 namespace rocenante::model {

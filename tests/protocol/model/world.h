@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "lib/protocol/abort_word.h"
+#include "lib/protocol/call_rounds.h"
 #include "lib/protocol/device_call.h"
 #include "lib/protocol/doorbell.h"
-#include "lib/protocol/one_shot.h"
 #include "tests/protocol/model/env.h"
 #include "tests/protocol/model/scenario.h"
 

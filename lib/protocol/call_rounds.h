@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A call as a resumable sequence of rounds. Each thread of each group holds its own OneShot and calls
+// A call as a resumable sequence of rounds. Each thread of each group holds its own CallRounds and calls
 // step() until it is not kPending. A piece of the call takes
 //   one round  every member's contribution, or its slice for that member, goes to every member, which
 //              combines them itself
@@ -62,13 +62,13 @@ struct NoPatience {
 };
 
 template <class Env, class Group, class Port, class Combiner>
-class OneShot {
+class CallRounds {
  public:
   // All arguments outlive the object. A call begins when the one before it has ended in every thread of
   // every group of the rank (a kernel boundary, a join): only then does the lane's epoch stand at the last
   // completed round for all of them.
-  RCN_HD OneShot(Env& env, Group& group, const Lane& lane, Port& port, Combiner& combiner, Part part,
-                 const Exchange& exchange)
+  RCN_HD CallRounds(Env& env, Group& group, const Lane& lane, Port& port, Combiner& combiner, Part part,
+                    const Exchange& exchange)
       : env_(env),
         group_(group),
         lane_(lane),
