@@ -48,6 +48,8 @@ class Operation {
   virtual protocol::Verdict step() = 0;
   virtual std::uint64_t epoch() const = 0;
   virtual std::uint32_t missing() const = 0;
+  // Whether the round in progress still wants something of this member.
+  virtual bool wants(std::uint32_t peer) const = 0;
 };
 
 class Communicator final : private ControlListener {
@@ -199,7 +201,7 @@ class Communicator final : private ControlListener {
   template <class Op>
   protocol::Verdict drive_slowly(Op& operation);
   Status finish_verdict(protocol::Verdict verdict, std::uint64_t epoch, std::uint32_t peer);
-  void sleep(std::uint64_t limit_ns, std::uint64_t nap_ns, std::uint64_t epoch, std::uint32_t peer);
+  void sleep(std::uint64_t limit_ns, std::uint64_t nap_ns, const Operation& operation);
   void sleep_on_descriptors(std::uint64_t limit_ns, std::uint64_t nap_ns);
   void progress_transports(std::uint64_t epoch);
   void post_puts(std::uint64_t epoch, const protocol::Piece& piece);

@@ -179,6 +179,7 @@ class Communicator::CollectiveOperation final : public Operation {
   protocol::Verdict step() override { return rounds_.step(); }
   std::uint64_t epoch() const override { return rounds_.epoch(); }
   std::uint32_t missing() const override { return rounds_.missing(); }
+  bool wants(std::uint32_t peer) const override { return rounds_.wants(peer); }
 
  private:
   const CallPlan<typename Combiner::Work> plan_;
@@ -290,9 +291,8 @@ template <class Op>
       backoff.checked(now);
       look_after(operation, backoff.waited_ns(now));
     }
-    backoff.pause([&](std::uint64_t limit_ns, std::uint64_t nap_ns) {
-      sleep(limit_ns, nap_ns, operation.epoch(), operation.missing());
-    });
+    backoff.pause(
+        [&](std::uint64_t limit_ns, std::uint64_t nap_ns) { sleep(limit_ns, nap_ns, operation); });
   }
 }
 
@@ -320,11 +320,12 @@ Status Communicator::finish_verdict(protocol::Verdict verdict, std::uint64_t epo
   return async_error();
 }
 
-void Communicator::sleep(std::uint64_t limit_ns, std::uint64_t nap_ns, std::uint64_t epoch,
-                         std::uint32_t peer) {
+void Communicator::sleep(std::uint64_t limit_ns, std::uint64_t nap_ns, const Operation& operation) {
+  const std::uint64_t epoch = operation.epoch();
+  const std::uint32_t peer = operation.missing();
   if (!lane_.all_mapped) {
     // The look at the transports just before may have brought what is waited for.
-    const bool is_there = peer >= ranks_ ? puts_drained() : last_signal(peer) >= epoch;
+    const bool is_there = peer >= ranks_ ? puts_drained() : !operation.wants(peer);
     if (!is_there) sleep_on_descriptors(limit_ns, nap_ns);
     return;
   }

@@ -96,7 +96,7 @@ std::vector<PortFacts> read_ports(const std::string& sysfs) {
       facts.numa_node = number_in<std::int32_t>(line_of(folder / "device/numa_node")).value_or(-1);
       facts.processors = line_of(folder / "device/local_cpulist");
       std::error_code ignored;
-      facts.software = !fs::exists(folder / "device", ignored);
+      facts.software = !fs::exists(folder / "device", ignored) && !ignored;
       facts.gids = read_gids(port);
       result.push_back(std::move(facts));
     }

@@ -105,12 +105,13 @@ class Pair {
     return {};
   }
 
-  // Posts `bytes` of `fill` from rank 0, striped as a round of this epoch would be.
-  Status put(std::uint64_t epoch, std::uint64_t bytes, unsigned char fill, std::uint32_t stripes) {
-    End& end = ends[0];
+  // Posts `bytes` of `fill` from a rank, striped as a round of this epoch would be.
+  Status put(std::uint64_t epoch, std::uint64_t bytes, unsigned char fill, std::uint32_t stripes,
+             std::uint32_t from = 0) {
+    End& end = ends[from];
     std::memset(end.send_slot(epoch), fill, bytes);
     *protocol::slot_tag(end.send_slot(epoch)) = 1000 + epoch;
-    const Put put{1, end.send_slot(epoch), bytes, epoch, 1000 + epoch, stripes};
+    const Put put{1 - from, end.send_slot(epoch), bytes, epoch, 1000 + epoch, stripes};
     return end.transport->post({&put, 1});
   }
 

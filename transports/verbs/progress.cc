@@ -37,6 +37,7 @@ const char* advice(ibv_wc_status status) {
 }  // namespace
 
 Status VerbsTransport::progress() {
+  RCN_TRY(poll_failure_);
   for (const auto& adapter : adapters_) {
     if (adapter->pending != 0 || settings_.immediate) RCN_TRY(poll(*adapter));
   }
@@ -73,9 +74,9 @@ int VerbsTransport::wait_descriptor() {
     if (!adapter->arm().ok()) return -1;
   }
   for (const auto& adapter : adapters_) {
-    if (!poll(*adapter).ok()) return ready_.get();  // progress() meets the error
+    if (poll_failure_.ok()) poll_failure_ = poll(*adapter);
   }
-  return taken_ == before ? events_.get() : ready_.get();
+  return taken_ == before && poll_failure_.ok() ? events_.get() : ready_.get();
 }
 
 Status VerbsTransport::poll(Adapter& adapter) {
@@ -103,7 +104,8 @@ Status VerbsTransport::complete(const ibv_wc& completion) {
   if (request != Request::kReceive || completion.status != IBV_WC_SUCCESS) return {};
   std::uint64_t epoch = 0;
   std::uint32_t line = 0;
-  RCN_TRY(rail.received(completion.imm_data, &epoch, &line));
+  // What a peer signals is at most two rounds from what was last put to it, whichever rails either takes.
+  RCN_TRY(rail.received(completion.imm_data, peers_[rail.peer()].last_epoch, &epoch, &line));
   if (line >= context_.geometry.rails) {
     return make_error(Code::kRemoteError, "verbs: rank {} signals line {} of {}", rail.peer(), line,
                       context_.geometry.rails);

@@ -222,12 +222,13 @@ Status RailEnd::post_waiting(Requests& requests) {
   return post(requests, next);
 }
 
-Status RailEnd::received(std::uint32_t immediate, std::uint64_t* epoch, std::uint32_t* line) {
+Status RailEnd::received(std::uint32_t immediate, std::uint64_t near, std::uint64_t* epoch,
+                         std::uint32_t* line) {
   const std::uint32_t word = be32toh(immediate);
   *line = word & ((1u << kLineBits) - 1);
-  // Epochs of one queue pair never go back, so the low bits say how far it has come.
-  last_epoch_ += ((word >> kLineBits) - last_epoch_) & kEpochBits;
-  *epoch = last_epoch_;
+  // The difference of the low bits, of either sign.
+  const std::uint64_t ahead = ((word >> kLineBits) - near) & kEpochBits;
+  *epoch = near + ahead - (ahead > kEpochBits / 2 ? kEpochBits + 1 : 0);
   return post_receives(1);
 }
 

@@ -108,8 +108,9 @@ class alignas(64) RailEnd {
     --adapter_->pending;
     return waiting_count_ == 0 ? Status() : post_waiting(requests);
   }
-  // Takes what a receive completion said, and makes room for the next one. The epoch of `line`.
-  Status received(std::uint32_t immediate, std::uint64_t* epoch, std::uint32_t* line);
+  // Takes what a receive completion said, and makes room for the next one. The epoch of `line`, which only
+  // its low bits tell, is within millions of `near`.
+  Status received(std::uint32_t immediate, std::uint64_t near, std::uint64_t* epoch, std::uint32_t* line);
   // State ERR: outstanding requests complete with errors and touch no memory any more.
   void stop();
   // Forgets what waits to be posted.
@@ -182,7 +183,6 @@ class alignas(64) RailEnd {
   std::array<Stripe, kQueuedStripes> waiting_{};
   std::uint32_t waiting_first_ = 0;
   std::uint32_t waiting_count_ = 0;
-  std::uint64_t last_epoch_ = 0;  // of the receives
 };
 
 // Payload, then signal, on one queue pair (protocol rule 4).

@@ -100,6 +100,7 @@ class VerbsTransport final : public Transport {
   bool any_flushed_ = false;
   std::uint32_t looks_ = 0;
   std::uint64_t taken_ = 0;  // completions
+  Status poll_failure_;      // met before a sleep; for progress()
   // Where completions come with every payload, so that a sleep can be ended by them.
   net::SocketFd events_;        // readable when one of the adapters has an event
   net::SocketFd ready_;         // always readable
