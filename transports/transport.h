@@ -39,7 +39,7 @@ struct TransportCaps {
   // stands before the slot.
   bool has_rails = false;
   // What it does takes the processors on which ranks wait, and its wait_descriptor() ends a sleep: where
-  // there are more ranks than processors, who waits had better sleep at once.
+  // there are more ranks than processors, who waits had better sleep soon.
   bool wants_processors = false;
 };
 

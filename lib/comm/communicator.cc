@@ -333,7 +333,7 @@ Status Communicator::build_lane() {
 }
 
 void Communicator::choose_waiting() {
-  // Whoever sleeps at once must be woken by everybody.
+  // Whoever sleeps soon must be woken by everybody.
   const bool wants_processors =
       !transports_.empty() &&
       std::all_of(transports_.begin(), transports_.end(),

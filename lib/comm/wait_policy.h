@@ -27,8 +27,8 @@ struct WaitPolicy {
 
   // More runnable ranks than processors: a spinning rank keeps the one it waits for from running. So does
   // one that yields, where who has work has run for longer than who has none: the scheduler is fair. Ranks
-  // that also drive an adapter in software are so unequal that they sleep at once, if something
-  // wakes them.
+  // that also drive an adapter in software are so unequal that they sleep after a few looks, if
+  // something wakes them.
   static WaitPolicy choose(std::uint32_t ranks_here, std::uint32_t processors, std::uint64_t spin_us,
                            bool wants_processors = false) {
     WaitPolicy policy;
@@ -45,10 +45,7 @@ struct WaitPolicy {
 class Backoff {
  public:
   explicit Backoff(const WaitPolicy& policy)
-      : policy_(policy),
-        stage_(policy.spin_ns != 0    ? Stage::kSpin
-               : policy.yield_ns != 0 ? Stage::kYield
-                                      : Stage::kSleep) {}
+      : policy_(policy), stage_(policy.spin_ns == 0 ? Stage::kYield : Stage::kSpin) {}
 
   // Forgets how long it has waited: there was progress.
   void restart() { *this = Backoff(policy_); }

@@ -24,7 +24,7 @@ Pause pause_after(const WaitPolicy& policy, std::uint64_t waited_ns) {
   return pause;
 }
 
-TEST_CASE("Who has waited long sleeps, at once where sleeping is what frees a processor") {
+TEST_CASE("Who has waited long sleeps, soon where sleeping is what frees a processor") {
   const WaitPolicy alone = WaitPolicy::choose(2, 2, 20);
   CHECK_FALSE(pause_after(alone, 0).sleeps);
   CHECK_FALSE(pause_after(alone, 5 * kMs).sleeps);
@@ -36,9 +36,19 @@ TEST_CASE("Who has waited long sleeps, at once where sleeping is what frees a pr
   CHECK_FALSE(pause_after(WaitPolicy::choose(2, 2, 20, true), 0).sleeps);
 }
 
-TEST_CASE("The first look of who sleeps at once is one at the clock, too") {
-  CHECK(Backoff(WaitPolicy::choose(3, 2, 20, true)).time_to_check());
-  CHECK_FALSE(Backoff(WaitPolicy::choose(3, 2, 20)).time_to_check());
+TEST_CASE("Who sleeps soon yields for 64 looks before") {
+  const WaitPolicy policy = WaitPolicy::choose(3, 2, 20, true);
+  Backoff backoff(policy);
+  int looks = 0;
+  while (!backoff.time_to_check()) {
+    backoff.pause([](std::uint64_t, std::uint64_t) { FAIL("slept"); });
+    ++looks;
+  }
+  CHECK(looks == 63);
+  backoff.checked(1);
+  bool slept = false;
+  backoff.pause([&](std::uint64_t, std::uint64_t) { slept = true; });
+  CHECK(slept);
 }
 
 TEST_CASE("A nap that nothing ends is a part of what was waited before it, within bounds") {
