@@ -228,6 +228,7 @@ class Communicator final : private ControlListener {
   // Tells the device which carried peers are lost. The progress thread.
   void look_at_peers();
   void tell_device_of_loss(std::uint32_t peer, std::string how);
+  std::string why_unseen(const protocol::FailureRecord& record, std::uint32_t peer) const;
   Status describe_failure(const DeviceFailure& failure) const;
 
   const std::uint32_t rank_;

@@ -136,6 +136,15 @@ void Communicator::on_beat() {
   }
 }
 
+// A peer that did come, and whose writes have reached host memory but not the device's.
+std::string Communicator::why_unseen(const protocol::FailureRecord& record, std::uint32_t peer) const {
+  const bool has_come = record.seen < record.epoch && last_signal(peer) >= record.epoch;
+  if (!has_come || transport_of_[peer]->device_inbox() == nullptr) return {};
+  return "; what it wrote has reached host memory and not the device's own: the bus between adapter and "
+         "GPU "
+         "may lose such writes, which ROCENANTE_RECEIVE_MEMORY=host does without";
+}
+
 // Of what it waited for, the launch knows more than the host: its signal at that time, beside which stands
 // the signal of now, which tells a lost peer from a late one.
 Status Communicator::describe_failure(const DeviceFailure& failure) const {
@@ -163,9 +172,9 @@ Status Communicator::describe_failure(const DeviceFailure& failure) const {
       return make_error(Code::kRemoteError, "rank {} has been silent for {:.0f} s: {}", peer,
                         static_cast<double>(suspect_ns_) / 1e9, wait);
     default:
-      return make_error(Code::kTimeout, "rank {} did not come within {:.3f} s: {}", peer,
+      return make_error(Code::kTimeout, "rank {} did not come within {:.3f} s: {}{}", peer,
                         static_cast<double>(record.epoch == 1 ? first_timeout_ns_ : timeout_ns_) / 1e9,
-                        wait);
+                        wait, why_unseen(record, peer));
   }
 }
 

@@ -330,6 +330,30 @@ TEST_CASE("A rank that leaves while its last signals are on their way to devices
   REQUIRE(results == std::vector<std::string>(3));
 }
 
+TEST_CASE("Writes that never reach the device's memory are told from a peer that does not come") {
+  VerbsWorld world;
+  world.options = "ROCENANTE_TIMEOUT_S=2";
+  FakeVerbs verbs;
+  verbs.delay_dma_bufs();
+  const auto results = run(verbs, world, [&](const Rank& self) -> std::string {
+    STREAM_TRY(self.sum(100, 1));
+    self.meet();
+    if (self.number() == 0) verbs.hold_dma_bufs(0, true);
+    self.meet();
+    const Numbers data(self.device, 100);
+    STREAM_TRY(failure(self.all_reduce(data)));
+    (void)self.device.synchronise(self.stream);
+    if (self.number() == 0) return "";
+    while (self.comm->async_error().ok()) std::this_thread::yield();
+    verbs.hold_dma_bufs(0, false);
+    return self.comm->async_error().text();
+  });
+  CHECK(results[0] == "");
+  INFO(results[1]);
+  CHECK(contains(results[1], "rank 0 did not come within 2.000 s"));
+  CHECK(contains(results[1], "ROCENANTE_RECEIVE_MEMORY=host does without"));
+}
+
 TEST_CASE("A rank that has left is missed by the next call, wherever its signals would have arrived") {
   VerbsWorld world;
   world.ranks = 3;
