@@ -38,7 +38,7 @@ for rail in 0 1; do
 done
 
 for ranks in 2 3 4; do
-  ROCENANTE_SIGNAL=write right "$ranks ranks" --ranks "$ranks" -b 1 -e 64K -f 16 -d float,bfloat16,int8
+  ROCENANTE_SIGNAL='write' right "$ranks ranks" --ranks "$ranks" -b 1 -e 64K -f 16 -d float,bfloat16,int8
 done
 right 'several rounds' --ranks 2 -b 3M -e 3M
 # The signal of adapters in software, imm; the second on more ranks than processors, which sleep.
