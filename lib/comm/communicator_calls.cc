@@ -321,20 +321,17 @@ Status Communicator::finish_verdict(protocol::Verdict verdict, std::uint64_t epo
 }
 
 void Communicator::sleep(std::uint64_t limit_ns, std::uint64_t nap_ns, const Operation& operation) {
-  const std::uint64_t epoch = operation.epoch();
   const std::uint32_t peer = operation.missing();
+  const auto is_there = [&] { return peer >= ranks_ ? puts_drained() : !operation.wants(peer); };
   if (!lane_.all_mapped) {
     // The look at the transports just before may have brought what is waited for.
-    const bool is_there = peer >= ranks_ ? puts_drained() : !operation.wants(peer);
-    if (!is_there) sleep_on_descriptors(limit_ns, nap_ns);
+    if (!is_there()) sleep_on_descriptors(limit_ns, nap_ns);
     return;
   }
   auto* const own =
       reinterpret_cast<protocol::WakeLine*>(inbox_->address() + protocol::Geometry::wake_offset());
   protocol::sleep_unless(env_, own, limit_ns, [&] {
-    if (abort_.raised() || absent_count_.load(std::memory_order_acquire) != 0 || peer >= ranks_)
-      return true;
-    return env_.load_acquire(&links_[peer].inbound[epoch & 1]->epoch) >= epoch;
+    return abort_.raised() || absent_count_.load(std::memory_order_acquire) != 0 || is_there();
   });
 }
 
