@@ -14,6 +14,7 @@
 namespace {
 
 using rocenante::reduce::built_targets;
+using rocenante::reduce::CopyFn;
 using rocenante::reduce::DataType;
 using rocenante::reduce::element_size;
 using rocenante::reduce::find_kernels;
@@ -76,10 +77,10 @@ void run_reduce(benchmark::State& state, ReduceFn reduce, std::uint32_t n, std::
   report_traffic(state, (n + 1) * bytes);
 }
 
-void run_memcpy(benchmark::State& state, std::size_t bytes) {
+void run_copy(benchmark::State& state, CopyFn copy, std::size_t bytes) {
   const Slots slots(1, bytes);
   for (auto _ : state) {
-    std::memcpy(slots.out(), slots.inputs()[0], bytes);
+    copy(slots.out(), slots.inputs()[0], bytes);
     benchmark::ClobberMemory();
   }
   report_traffic(state, 2 * bytes);
@@ -92,7 +93,15 @@ void run_environment(benchmark::State& state) {
   }
 }
 
+void add_copies(const std::string& name, CopyFn copy) {
+  for (const std::size_t kibibytes : {16, 64, 1024}) {
+    benchmark::RegisterBenchmark((name + "/" + std::to_string(kibibytes) + "KiB").c_str(), run_copy, copy,
+                                 kibibytes << 10);
+  }
+}
+
 void add_target(const Kernels* kernels) {
+  add_copies(std::string(kernels->target) + "/copy", kernels->copy);
   for (const NamedType& type : kTypes) {
     for (const NamedOperator& op : kOperators) {
       const ReduceFn reduce =
@@ -117,8 +126,7 @@ void add_target(const Kernels* kernels) {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  benchmark::RegisterBenchmark("memcpy/64KiB", run_memcpy, std::size_t{64} << 10);
-  benchmark::RegisterBenchmark("memcpy/1024KiB", run_memcpy, std::size_t{1} << 20);
+  add_copies("memcpy", [](void* out, const void* in, std::size_t bytes) { std::memcpy(out, in, bytes); });
   benchmark::RegisterBenchmark("fp_environment", run_environment);
   for (const char* const* name = built_targets(); *name != nullptr; ++name) {
     if (const Kernels* kernels = find_kernels(*name)) add_target(kernels);

@@ -81,6 +81,7 @@ struct Target {
       target_namespace::add_fp8_kernels(made);                    \
       target_namespace::add_integer_kernels(made);                \
       target_namespace::add_order_kernels(made);                  \
+      target_namespace::add_copy_kernel(made);                    \
       return made;                                                \
     }();                                                          \
     return &kernels;                                              \

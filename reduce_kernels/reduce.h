@@ -67,10 +67,14 @@ using ReduceFn = void (*)(void* out, const void* const* inputs, std::uint32_t n,
 // Pointers need no alignment; `out` may equal `in`.
 using ScaleFn = void (*)(void* out, const void* in, std::size_t count, const void* scalar);
 
+// Copies `bytes` from `in` to `out`. Pointers need no alignment; the two do not overlap.
+using CopyFn = void (*)(void* out, const void* in, std::size_t bytes);
+
 struct Kernels {
   const char* target;                             // "avx512", "avx2", "sse4", "neon", "scalar"
   ReduceFn reduce[kNumDataTypes][kNumOperators];  // never null
   ScaleFn scale[kNumDataTypes];                   // never null
+  CopyFn copy;                                    // never null
 };
 
 // The kernels of the named target; null if the name is unknown, was not built or this processor lacks it.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reduce_kernels/scalar.h"
 
+#include <cstring>
+
 #include "reduce_kernels/tree.h"
 
 namespace rocenante::reduce {
@@ -58,6 +60,10 @@ constexpr void add_format(Kernels& kernels, DataType type) {
   kernels.scale[row] = scale<F>;
 }
 
+void copy(void* out, const void* in, std::size_t bytes) {
+  std::memcpy(out, in, bytes);
+}
+
 constexpr Kernels make_kernels() {
   Kernels kernels{};
   kernels.target = "scalar";
@@ -73,6 +79,7 @@ constexpr Kernels make_kernels() {
   add_format<Bfloat16>(kernels, DataType::kBfloat16);
   add_format<Float8e4m3>(kernels, DataType::kFloat8e4m3);
   add_format<Float8e5m2>(kernels, DataType::kFloat8e5m2);
+  kernels.copy = copy;
   return kernels;
 }
 

@@ -36,6 +36,7 @@
   void add_fp8_kernels(Kernels& kernels);            \
   void add_integer_kernels(Kernels& kernels);        \
   void add_order_kernels(Kernels& kernels);          \
+  void add_copy_kernel(Kernels& kernels);            \
   }
 
 namespace rocenante::reduce {

@@ -102,7 +102,8 @@ Communicator::CallPlan<HostReduction> Communicator::plan(const CollectiveCall& c
           call.input, call.output, bytes, piece_bytes_,
           call_tag(Collective::kAllReduce, call.type, custom ? kPreMulSumTag : call.op, 0, call.count),
           in_line, false, puts_from_input_ && !custom && call.input != call.output},
-      HostReduction{kernels_->reduce[type][op], nullptr, {}, element, ranks_, inputs_.data()},
+      HostReduction{
+          kernels_->reduce[type][op], nullptr, kernels_->copy, {}, element, ranks_, inputs_.data()},
       path_of(bytes, in_line, piece_bytes_)};
   if (custom) {
     plan.work.scale = kernels_->scale[type];
@@ -145,9 +146,11 @@ Communicator::CallPlan<HostShape> Communicator::plan(const CollectiveCall& call)
           input, output, bytes, piece,
           call_tag(call.collective, call.type, custom ? kPreMulSumTag : call.op, call.root, call.count),
           in_line, false, false, sends_blocks(call.collective)},
-      HostShape{HostReduction{kernels_->reduce[type][op], nullptr, {}, element, ranks_, inputs_.data()},
-                call.collective, rank_, call.root, static_cast<const unsigned char*>(call.input),
-                static_cast<unsigned char*>(call.output), block, static_cast<const unsigned char*>(output)},
+      HostShape{
+          HostReduction{
+              kernels_->reduce[type][op], nullptr, kernels_->copy, {}, element, ranks_, inputs_.data()},
+          call.collective, rank_, call.root, static_cast<const unsigned char*>(call.input),
+          static_cast<unsigned char*>(call.output), block, static_cast<const unsigned char*>(output)},
       path_of(bytes, in_line, piece)};
   if (custom) {
     plan.work.reduction.scale = kernels_->scale[type];

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include "lib/comm/call.h"
 #include "lib/comm/host_reduce.h"
@@ -90,12 +89,12 @@ class HostShapeCombiner {
       const HostReduction& work = shape_.reduction;
       work.scale(to, from, bytes / work.element_bytes, work.scalar.data());
     } else {
-      env.copy(to, from, bytes);
+      shape_.reduction.stage(env, to, from, bytes);
     }
   }
 
-  static void move(unsigned char* to, const unsigned char* from, std::uint64_t bytes) {
-    if (to != from) std::memcpy(to, from, bytes);  // in place, the own bytes are there already
+  void move(unsigned char* to, const unsigned char* from, std::uint64_t bytes) const {
+    if (to != from) shape_.reduction.copy(to, from, bytes);  // in place, the own bytes are there already
   }
 
   // Each rank's bytes go into its block of the output, at `at`.

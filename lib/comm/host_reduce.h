@@ -15,10 +15,17 @@ namespace rocenante {
 struct HostReduction {
   reduce::ReduceFn reduce = nullptr;
   reduce::ScaleFn scale = nullptr;  // pre-multiplied sum, else null
+  reduce::CopyFn copy = nullptr;
   std::array<unsigned char, 8> scalar{};
   std::uint64_t element_bytes = 1;
   std::uint32_t ranks = 1;
   const void** inputs = nullptr;  // scratch, [ranks]
+
+  // Of what is staged as it is.
+  void stage(HostEnv& env, unsigned char* to, const unsigned char* from, std::uint64_t bytes) const {
+    if (bytes <= protocol::kInlineBytes) return env.copy(to, from, bytes);
+    copy(to, from, bytes);
+  }
 };
 
 template <bool kScaled>
@@ -39,7 +46,7 @@ class HostCombiner {
       reduction_.scale(to + begin, from + begin, (end - begin) / reduction_.element_bytes,
                        reduction_.scalar.data());
     } else {
-      env.copy(to + begin, from + begin, end - begin);
+      reduction_.stage(env, to + begin, from + begin, end - begin);
     }
   }
 

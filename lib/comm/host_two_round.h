@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "lib/comm/host_reduce.h"
 
@@ -41,7 +40,7 @@ class HostTwoRoundCombiner {
         reduction.scale(slice, from + slices.begin(rank), slices.size(rank) / reduction.element_bytes,
                         reduction.scalar.data());
       } else {
-        env.copy(slice, from + slices.begin(rank), slices.size(rank));
+        reduction.stage(env, slice, from + slices.begin(rank), slices.size(rank));
       }
     }
   }
@@ -76,7 +75,8 @@ class HostTwoRoundCombiner {
   template <class Source>
   void gather(const Slices& slices, unsigned char* output, Source&& source) const {
     for (std::uint32_t rank = 0; rank < work_.reduction.ranks; ++rank) {
-      if (slices.size(rank) != 0) std::memcpy(output + slices.begin(rank), source(rank), slices.size(rank));
+      if (slices.size(rank) == 0) continue;
+      work_.reduction.copy(output + slices.begin(rank), source(rank), slices.size(rank));
     }
   }
 

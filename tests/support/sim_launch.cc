@@ -37,6 +37,7 @@ Verdict run_thread(const CallLaunch& call, MeetingPlace& place, protocol::Part p
   const auto type = static_cast<std::size_t>(call.type);
   const HostReduction work{kernels.reduce[type][static_cast<std::size_t>(call.op)],
                            kScaled ? kernels.scale[type] : nullptr,
+                           kernels.copy,
                            call.scalar,
                            reduce::element_size(call.type),
                            call.ranks,

@@ -150,6 +150,25 @@ TEST_CASE("a scaled element is multiplied in the accumulator and rounded once", 
   }
 }
 
+TEST_CASE("every target copies all of the bytes and no others, whatever the alignment", "[reduce]") {
+  std::mt19937_64 random(cases::seed());
+  INFO("seed " << cases::seed());
+  const Bytes from = cases::elements(DataType::kUint8, 9000, random);
+  for (const Kernels* kernels : cases::runnable_kernels()) {
+    REQUIRE(kernels->copy != nullptr);
+    for (const std::size_t bytes : {0, 1, 63, 4095, 4096, 4097, 4351, 4352, 4353, 8191, 8192, 8800}) {
+      for (const std::size_t shift : {0, 1, 8, 63, 64, 100, 128, 193}) {
+        INFO(kernels->target << " bytes " << bytes << " shift " << shift);
+        // From an offset of its own to one of the output's.
+        GuardedOutput out(bytes, shift);
+        kernels->copy(out.data(), from.data() + 193 - shift, bytes);
+        REQUIRE(out.guards_intact());
+        REQUIRE(cases::difference(DataType::kUint8, from.data() + 193 - shift, out.data(), bytes) == "");
+      }
+    }
+  }
+}
+
 TEST_CASE("alignment changes nothing, not even that of the element", "[reduce]") {
   std::mt19937_64 random(cases::seed());
   INFO("seed " << cases::seed());
