@@ -24,6 +24,7 @@ enum class Mutation : std::uint8_t {
   kNoFence,           // no fence between a flag and the look at the other side's word
   kOneDoorbell,       // a doorbell ring of one entry
   kDeafDrain,         // an abort does not end the wait for the own puts
+  kOneSentTag,        // a carrier that leaves out tags remembers one for both of a peer's slots
   kSameSlot,          // a slice to gather goes into the slot that members read
   kStateAfterSignal,  // whether a peer is gone is looked at after its signals
   kDeafEntry,         // a launch begins whatever the host's abort word says

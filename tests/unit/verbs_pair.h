@@ -108,10 +108,14 @@ class Pair {
   // Posts `bytes` of `fill` from a rank, striped as a round of this epoch would be.
   Status put(std::uint64_t epoch, std::uint64_t bytes, unsigned char fill, std::uint32_t stripes,
              std::uint32_t from = 0) {
+    return put_tagged(1000 + epoch, epoch, bytes, fill, stripes, from);
+  }
+  Status put_tagged(std::uint64_t tag, std::uint64_t epoch, std::uint64_t bytes, unsigned char fill,
+                    std::uint32_t stripes, std::uint32_t from = 0) {
     End& end = ends[from];
     std::memset(end.send_slot(epoch), fill, bytes);
-    *protocol::slot_tag(end.send_slot(epoch)) = 1000 + epoch;
-    const Put put{1 - from, end.send_slot(epoch), bytes, epoch, 1000 + epoch, stripes};
+    *protocol::slot_tag(end.send_slot(epoch)) = tag;
+    const Put put{1 - from, end.send_slot(epoch), bytes, epoch, tag, stripes};
     return end.transport->post({&put, 1});
   }
 

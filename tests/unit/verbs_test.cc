@@ -91,6 +91,42 @@ TEST_CASE("a put brings tag, payload and then the signal; small ones take one ra
   CHECK(pair.verbs.writes_over(rails[1]) == before[1] + (signal == "imm" ? 1 : 2));
 }
 
+TEST_CASE("a tag that the peer's slot has already is not sent again", "[verbs]") {
+  const std::string signal = GENERATE("write", "imm");
+  const std::uint64_t bytes = GENERATE(0u, 8u, 4096u);
+  INFO("ROCENANTE_SIGNAL=" << signal << " bytes " << bytes);
+  Pair pair(ports_of("soft"), ports_of("soft"), "ROCENANTE_SIGNAL=" + signal);
+  require_ok(pair.connect());
+  constexpr std::uint64_t kErased = 1;
+  std::uint64_t epoch = 0;
+  const auto tag_after_put = [&](std::uint64_t tag) {
+    ++epoch;
+    const auto fill = static_cast<unsigned char>(epoch);
+    const End& end = pair.ends[1];
+    std::uint64_t* const there =
+        protocol::slot_tag(end.inbox->address() + end.geometry.recv_offset(epoch & 1, 0));
+    *there = kErased;
+    require_ok(pair.put_tagged(tag, epoch, bytes, fill, epoch % 3 == 0 && bytes > 8 ? 2 : 1));
+    require_ok(pair.settle());
+    require_ok(pair.ends[1].transport->progress());
+    CHECK(holds(end.recv_slot(epoch), bytes, fill));
+    CHECK(end.signal(epoch) == epoch);
+    return *there;
+  };
+  // Both slots need it.
+  CHECK(tag_after_put(7) == 7);
+  CHECK(tag_after_put(7) == 7);
+  for (int i = 0; i < 5; ++i) CHECK(tag_after_put(7) == (bytes == 0 ? 7 : kErased));
+  // The same as two rounds before, not as one before.
+  const std::uint64_t last = epoch;
+  CHECK(tag_after_put(8) == 8);
+  CHECK(tag_after_put(7) == (bytes == 0 ? 7 : kErased));
+  CHECK(tag_after_put(7) == 7);
+  CHECK(epoch == last + 3);
+  // One that looks like a slot's first content.
+  for (int i = 0; i < 3; ++i) CHECK(tag_after_put(0) == 0);
+}
+
 TEST_CASE("immediate words carry epochs beyond their bits, on rails that long carried nothing too",
           "[verbs]") {
   Pair pair(ports_of("soft"), ports_of("soft"), "ROCENANTE_SIGNAL=imm");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -51,6 +52,8 @@ class VerbsTransport final : public Transport {
     Status failure;                // why nothing more can be put to it
     std::uint64_t last_epoch = 0;  // put to it, with this many stripes
     std::uint32_t last_lines = 0;
+    // By parity, what stands before our slot there: the tag last sent. 0: none was.
+    std::array<std::uint64_t, protocol::kParities> tags{};
     RailEnd* ends = nullptr;           // its rails, in a row; once connected
     RailEnd* single = nullptr;         // the one of payloads that are not striped
     std::uint32_t single_line = 0;     // which line here tells of one that has come
@@ -66,7 +69,8 @@ class VerbsTransport final : public Transport {
   Status open_events();
   Adapter* adapter_of(const std::string& device) const;
   VerbsBlob own_blob() const;
-  Status put_striped(const Peer& peer, const Put& put);
+  static std::uint64_t tag_bytes(Peer& peer, const Put& put);
+  Status put_striped(const Peer& peer, const Put& put, std::uint64_t tag);
   protocol::SignalLine* line_from(std::uint32_t peer, std::uint64_t parity, std::uint32_t line) const;
 
   Status ask_silent_peers();

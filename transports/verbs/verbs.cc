@@ -216,6 +216,17 @@ Status VerbsTransport::connect(std::uint32_t peer, std::string_view blob, net::D
   return {};
 }
 
+// How many bytes a put begins before its payload: the tag's, unless the peer's slot has it already. What
+// put it there was a round of the same parity, which has completed, whichever rail it took (rule 4). Calls
+// that are repeated then send no more than their payload, which would else need one packet more where it
+// fills its last.
+std::uint64_t VerbsTransport::tag_bytes(Peer& peer, const Put& put) {
+  std::uint64_t& sent = peer.tags[put.epoch % protocol::kParities];
+  if (sent == put.tag && put.tag != 0 && put.bytes != 0) return 0;
+  sent = put.tag;
+  return protocol::kSlotTagBytes;
+}
+
 // The tag stands before the payload on both sides and goes with its first byte.
 Status VerbsTransport::post(std::span<const Put> puts) {
   for (const Put& put : puts) {
@@ -224,26 +235,26 @@ Status VerbsTransport::post(std::span<const Put> puts) {
       return peer.failure;
     peer.last_epoch = put.epoch;
     peer.last_lines = put.stripes;
+    const std::uint64_t tag = tag_bytes(peer, put);
     if (put.stripes != 1) {
-      RCN_TRY(put_striped(peer, put));
+      RCN_TRY(put_striped(peer, put, tag));
       continue;
     }
-    const auto* const from = static_cast<const unsigned char*>(put.payload) - protocol::kSlotTagBytes;
-    const auto bytes = static_cast<std::uint32_t>(put.bytes + protocol::kSlotTagBytes);
-    RCN_TRY(peer.single->put(*requests_, {from, -protocol::kSlotTagBytes, bytes, 0, put.epoch}));
+    const auto* const from = static_cast<const unsigned char*>(put.payload) - tag;
+    const auto bytes = static_cast<std::uint32_t>(put.bytes + tag);
+    RCN_TRY(peer.single->put(*requests_, {from, -tag, bytes, 0, put.epoch}));
   }
   return {};
 }
 
 // Shares as protocol::range_of cuts them.
-Status VerbsTransport::put_striped(const Peer& peer, const Put& put) {
+Status VerbsTransport::put_striped(const Peer& peer, const Put& put, std::uint64_t tag) {
   if (striped_.bytes != put.bytes || striped_.stripes != put.stripes) {
     std::uint64_t begin;
     striped_.bytes = put.bytes;
     striped_.stripes = put.stripes;
     protocol::range_of(0, put.stripes, 0, put.bytes, begin, striped_.share);
   }
-  std::uint64_t tag = protocol::kSlotTagBytes;
   std::uint64_t begin = 0;
   for (std::uint32_t line = 0; line < put.stripes; ++line) {
     const std::uint64_t end = std::min(begin + striped_.share, put.bytes);

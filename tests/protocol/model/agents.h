@@ -286,6 +286,16 @@ class Nic final : public Program {
     return rail_ + 1 == world_.scenario().rails || world_.striped(world_.rounds()[epoch - 1]);
   }
 
+  // Not if the slot has the same one since the last round that used it.
+  bool brings_tag(std::uint64_t epoch) const {
+    if (!world_.scenario().tagged) return false;
+    const Round& round = world_.rounds()[epoch - 1];
+    const std::uint64_t before = kMutant == protocol::Mutation::kOneSentTag ? 1 : protocol::kParities;
+    return epoch <= before || round.carried == 0 ||
+           world_.tag(from_, round.operation) !=
+               world_.tag(from_, world_.rounds()[epoch - 1 - before].operation);
+  }
+
   void move_payload(Machine& machine, std::uint64_t epoch) {
     if (!carries(epoch)) return;
     const Round& round = world_.rounds()[epoch - 1];
@@ -299,7 +309,7 @@ class Nic final : public Program {
     if (world_.striped(round))
       protocol::range_of(rail_, world_.scenario().rails, 0, round.carried, begin, end);
     // With the payload's beginning, or alone.
-    if (world_.scenario().tagged && (rail_ == 0 || !world_.striped(round))) {
+    if (brings_tag(epoch) && (rail_ == 0 || !world_.striped(round))) {
       machine.access({Kind::kMove, machine.locate(slot - protocol::kSlotTagBytes),
                       machine.locate(source - protocol::kSlotTagBytes)});
     }

@@ -58,6 +58,8 @@ constexpr Case kCases[] = {
     caught<Mutation::kStateAfterSignal>("gone looked at after the signal", "device-goes-3x1"),
     caught<Mutation::kDeafEntry>("launch deaf to an earlier abort", "device-abort-2x3"),
     caught<Mutation::kRecordLast>("record after the abort word", "device-gone-2x2"),
+    caught<Mutation::kOneSentTag>("one tag for both slots", "tagged-same-2x4"),
+    caught<Mutation::kOneSentTag>("one tag for both slots", "tagged-pieces-2x6"),
     caught<Mutation::kSameSlot>("slice into the slot in use", "gather-2x3"),
 
     holds<Mutation::kOneSignalLine>("  >=, one signal line, slots", "same-call-2x4"),
