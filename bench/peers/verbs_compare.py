@@ -92,7 +92,7 @@ def measure(args, ranks):
     # The fastest way to wait is the one to compare with, and which it is differs.
     for looks in args.looks.split(","):
         systems[f"raw/{looks}"] = lambda a, r, looks=looks: raw(a, r, looks)
-    if args.no_mpi:
+    if args.no_mpi or min(min(span) for span in sizes_of(args.sizes)) > TCP_MOST:
         del systems["openmpi"]
     rounds = []
     for number in range(args.rounds):
