@@ -23,6 +23,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PEERS = {"openmpi": ("mpicc.openmpi", "mpirun.openmpi"), "mpich": ("mpicc.mpich", "mpirun.mpich"),
          "openmpi-bound": ("mpicc.openmpi", "mpirun.openmpi")}
+PEER_SECONDS = 120
+ATTEMPTS = 3
 # What the project owes on such a machine: our time over the better peer's, by transport, ranks and bytes.
 BARS = {
     "auto": {
@@ -70,13 +72,27 @@ def peer_command(name, program, ranks, transport, iterations, warmup, sizes):
     return command + [program, str(iterations), str(warmup)] + [str(size) for size in sizes]
 
 
+def output_of_peer(name, command, transport):
+    """What it prints. One that hangs, as MPICH over tcp does now and then, is started again, and it is said."""
+    for _ in range(ATTEMPTS):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=environment(transport)) as running:
+            try:
+                out, errors = running.communicate(timeout=PEER_SECONDS)
+            except subprocess.TimeoutExpired:
+                print(f"compare.py: {name} did not end in {PEER_SECONDS} s and is started again", file=sys.stderr)
+                running.terminate()  # mpirun ends its ranks
+                continue
+        if running.returncode != 0:
+            sys.exit(f"compare.py: {name} failed:\n{errors}")
+        return out
+    sys.exit(f"compare.py: {name} hangs")
+
+
 def run_peer(name, program, ranks, transport, iterations, warmup, sizes):
-    done = subprocess.run(peer_command(name, program, ranks, transport, iterations, warmup, sizes), capture_output=True,
-                          text=True, timeout=1800, env=environment(transport))
-    if done.returncode != 0:
-        sys.exit(f"compare.py: {name} failed:\n{done.stderr}")
+    out = output_of_peer(name, peer_command(name, program, ranks, transport, iterations, warmup, sizes), transport)
     result = {}
-    for line in done.stdout.splitlines():
+    for line in out.splitlines():
         bytes_, p50, wrong = line.split()
         if int(wrong) != 0:
             sys.exit(f"compare.py: {name} returned wrong sums at {bytes_} bytes")
