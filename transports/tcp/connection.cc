@@ -6,9 +6,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 
 namespace rocenante::tcp {
+namespace {
+
+constexpr int kSendFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
+
+}  // namespace
 
 Connection::Connection(net::SocketFd fd, std::uint32_t peer, const Inlet& inlet, std::uint64_t window)
     : fd_(std::move(fd)), peer_(peer), window_(window), stream_(peer, inlet) {}
@@ -20,8 +26,13 @@ Status Connection::queue(const Put& put) {
                       put.epoch, peer_);
   }
   Outgoing& out = outgoing_[(first_ + queued_) % outgoing_.size()];
-  encode_header({put.bytes, put.epoch, put.tag}, out.header);
+  encode_header({put.bytes, put.epoch, put.tag}, std::span(out.front).first<kHeaderBytes>());
   out.payload = static_cast<const std::byte*>(put.payload);
+  out.front_bytes = kHeaderBytes;
+  if (put.bytes != 0 && put.bytes <= kTogether) {
+    std::memcpy(out.front.data() + kHeaderBytes, put.payload, put.bytes);
+    out.front_bytes += put.bytes;
+  }
   out.bytes = kHeaderBytes + put.bytes;
   out.epoch = put.epoch;
   ++queued_;
@@ -40,18 +51,18 @@ std::uint64_t Connection::allowed(const Outgoing& out) const {
 bool Connection::send_up_to(const Outgoing& out, std::uint64_t limit) {
   iovec parts[2];
   std::size_t count = 0;
-  if (sent_ < kHeaderBytes) {
-    parts[count++] = {const_cast<std::byte*>(out.header.data()) + sent_, kHeaderBytes - sent_};
-  }
-  const std::uint64_t begin = std::max<std::uint64_t>(sent_, kHeaderBytes) - kHeaderBytes;
-  const std::uint64_t end = limit - kHeaderBytes;
-  if (begin < end) parts[count++] = {const_cast<std::byte*>(out.payload) + begin, end - begin};
+  const std::uint64_t front = std::min(out.front_bytes, limit);
+  if (sent_ < front) parts[count++] = {const_cast<std::byte*>(out.front.data()) + sent_, front - sent_};
+  const std::uint64_t begin = std::max(sent_, front);
+  if (begin < limit)
+    parts[count++] = {const_cast<std::byte*>(out.payload) + (begin - kHeaderBytes), limit - begin};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = count;
   ssize_t sent;
   do {
-    sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    sent = count == 1 ? ::send(fd_.get(), parts[0].iov_base, parts[0].iov_len, kSendFlags)
+                      : ::sendmsg(fd_.get(), &message, kSendFlags);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
     // What the peer has sent before may still be here to be read, so this alone ends nothing.
