@@ -146,19 +146,22 @@ Status RendezvousRoot::conflict_with_others(const JoinMessage& join) const {
                       same->join.host, same->join.pid, join.host, join.pid);
   }
   if (members_.empty()) return {};
-  const JoinMessage& first = members_.front().join;
-  if (first.version != join.version) {
-    return make_error(Code::kInvalidUsage, "ranks run different versions: {} has {}, {} has {}",
-                      first.who(), first.version, join.who(), join.version);
+  // In the order of ranks, not of arrival: the same words whoever was quicker.
+  const JoinMessage& earlier = members_.front().join;
+  const JoinMessage& a = earlier.rank < join.rank ? earlier : join;
+  const JoinMessage& b = earlier.rank < join.rank ? join : earlier;
+  if (a.version != b.version) {
+    return make_error(Code::kInvalidUsage, "ranks run different versions: {} has {}, {} has {}", a.who(),
+                      a.version, b.who(), b.version);
   }
-  if (first.nranks != join.nranks) {
-    return make_error(Code::kInvalidUsage, "nranks differs: {} has {}, {} has {}", first.who(),
-                      first.nranks, join.who(), join.nranks);
+  if (a.nranks != b.nranks) {
+    return make_error(Code::kInvalidUsage, "nranks differs: {} has {}, {} has {}", a.who(), a.nranks,
+                      b.who(), b.nranks);
   }
-  const auto difference = first_difference(first.agreed_settings, join.agreed_settings);
+  const auto difference = first_difference(a.agreed_settings, b.agreed_settings);
   if (!difference) return {};
   return make_error(Code::kInvalidUsage, "{} must be the same on all ranks: {} has {}, {} has {}",
-                    difference->name, first.who(), difference->first, join.who(), difference->second);
+                    difference->name, a.who(), difference->first, b.who(), difference->second);
 }
 
 void RendezvousRoot::admit(net::SocketFd fd, net::FrameReader reader, JoinMessage join) {

@@ -126,13 +126,11 @@ TEST_CASE("local settings may differ", "[rendezvous]") {
   CHECK(statuses[1].text() == "");
 }
 
-TEST_CASE("a different build is named", "[rendezvous]") {
-  const Config config = star_config();
-  const UniqueId id = fresh_id(config);
-  const net::SocketFd first = bare_join(id, 0, 2, config);
+// Joins as rank 1 with another version than ours.
+net::SocketFd join_as_other_build(const UniqueId& id) {
   const UniqueIdContents contents = decode_unique_id(id).take();
-  net::SocketFd other = net::connect_to(contents.rendezvous, patience()).take();
-  REQUIRE(net::handshake_client(other.get(), contents.secret, {kJoinPurpose, 1, ""}, patience()).ok());
+  net::SocketFd fd = net::connect_to(contents.rendezvous, patience()).take();
+  REQUIRE(net::handshake_client(fd.get(), contents.secret, {kJoinPurpose, 1, ""}, patience()).ok());
   JoinMessage message;
   message.version = "9.9.9";
   message.rank = 1;
@@ -140,12 +138,23 @@ TEST_CASE("a different build is named", "[rendezvous]") {
   message.host = "new";
   message.pid = 7;
   REQUIRE(
-      net::send_all(other.get(),
+      net::send_all(fd.get(),
                     net::encode_frame(static_cast<std::uint16_t>(RootMessage::kJoin), encode_join(message)),
                     patience(), "root")
           .ok());
-  for (const net::SocketFd* fd : {&first, static_cast<const net::SocketFd*>(&other)}) {
-    const Status status = bare_reply(*fd);
+  return fd;
+}
+
+TEST_CASE("a different build is named, in the same words whoever comes first", "[rendezvous]") {
+  const Config config = star_config();
+  const UniqueId id = fresh_id(config);
+  net::SocketFd fds[2];
+  const bool is_other_first = GENERATE(false, true);
+  if (is_other_first) fds[1] = join_as_other_build(id);
+  fds[0] = bare_join(id, 0, 2, config);
+  if (!is_other_first) fds[1] = join_as_other_build(id);
+  for (const net::SocketFd& fd : fds) {
+    const Status status = bare_reply(fd);
     CHECK(status.code() == Code::kInvalidUsage);
     CHECK(status.text() ==
           fmt::format("ranks run different versions: rank 0 (bare:1) has {}, rank 1 (new:7) has 9.9.9",
