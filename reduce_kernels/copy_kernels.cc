@@ -19,8 +19,9 @@ namespace rocenante::reduce {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Below this the C library copies by vector instructions on every processor, and is quicker to start.
-constexpr std::size_t kLeastCopy = 4096;
+// Below this the C library copies by vector instructions (glibc's least threshold for `rep movsb` is some
+// bytes above it), and is quicker to start.
+constexpr std::size_t kLeastCopy = 2048;
 
 class ByteCodec {
  public:

@@ -181,11 +181,7 @@ class Bare {
         target.line[parity] = inbox + rank.geometry().signal_offset(parity, 0, i % lines) +
                               offsetof(protocol::SignalLine, epoch);
       }
-      // The tag goes with the first share.
-      const std::uint64_t tag = i % lines == 0 ? protocol::kSlotTagBytes : 0;
-      target.offset -= tag;
-      target.bytes += tag;
-      for (std::uint64_t& slot : target.slot) slot -= tag;
+      // Without the tag, which goes with the first share of the first two operations alone.
       targets_.push_back(target);
     }
     kept_.resize(targets_.size());

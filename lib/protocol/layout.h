@@ -9,7 +9,7 @@
 //   outbox  send[parity]: read by the NIC locally and mapped read-only by peers on the same host
 //
 // Before each slot stands the tag of the call it belongs to, in the last word of a page, so that a carrier
-// moves tag and payload in one piece and slots stay page-aligned.
+// can move tag and payload in one piece and slots stay page-aligned.
 #pragma once
 
 #include <cstdint>

@@ -77,7 +77,7 @@ struct Lane {
   std::uint32_t ranks;
   std::uint64_t striped_bytes;  // payloads of at least so many bytes take all rails of a carried member
   bool all_mapped;              // every member has an outbound line
-  bool tags_slots;              // a carrier moves the tag that stands before a slot
+  bool tags_slots;              // a carrier brings the tag that stands before a slot
   bool may_sleep;               // members may sleep on their wake lines
   PeerLink* peers;              // [ranks]; the own entry is unused
   unsigned char* send[kParities];

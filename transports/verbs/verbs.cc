@@ -227,7 +227,7 @@ std::uint64_t VerbsTransport::tag_bytes(Peer& peer, const Put& put) {
   return protocol::kSlotTagBytes;
 }
 
-// The tag stands before the payload on both sides and goes with its first byte.
+// The tag stands before the payload on both sides and, where it goes, goes with its first byte.
 Status VerbsTransport::post(std::span<const Put> puts) {
   for (const Put& put : puts) {
     Peer& peer = peers_[put.peer];
