@@ -35,8 +35,8 @@ struct TransportCaps {
   bool carries_tag = false;
   // Puts may be read from any memory until drained(), not from the outbox only.
   bool reads_anywhere = false;
-  // Puts go over rails (TransportContext::rails), large ones over all of them, and see to the
-  // tag that stands before the slot.
+  // Puts go over rails (TransportContext::rails), large ones over all of them, and see to the tag that
+  // stands before the slot.
   bool has_rails = false;
   // What it does takes the processors on which ranks wait, and its wait_descriptor() ends a sleep: where
   // there are more ranks than processors, who waits had better sleep soon.
