@@ -29,6 +29,16 @@ std::string_view code_name(Code code) {
   return "unknown code";
 }
 
+[[gnu::cold]] void Status::Drop::operator()(const Error* error) const {
+  delete error;
+}
+
+Status::Status(Code code, std::string text)
+    : error_(code == Code::kSuccess ? nullptr : new Error{code, std::move(text)}) {}
+
+Status::Status(const Status& other)
+    : error_(other.error_ == nullptr ? nullptr : new Error(*other.error_)) {}
+
 const std::string& Status::text() const {
   // Never destroyed, as all that threads may use while static objects go.
   static const auto* const none = new std::string;

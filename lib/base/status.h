@@ -38,11 +38,8 @@ std::string_view code_name(Code code);
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string text)
-      : error_(code == Code::kSuccess ? nullptr
-                                      : std::make_unique<const Error>(Error{code, std::move(text)})) {}
-  Status(const Status& other)
-      : error_(other.error_ == nullptr ? nullptr : std::make_unique<const Error>(*other.error_)) {}
+  Status(Code code, std::string text);
+  Status(const Status& other);
   Status& operator=(const Status& other) { return *this = Status(other); }
   Status(Status&&) = default;
   Status& operator=(Status&&) = default;
@@ -59,19 +56,24 @@ class [[nodiscard]] Status {
     Code code;
     std::string text;
   };
-  std::unique_ptr<const Error> error_;
+  // Not inline, as little of what only errors do should be: where calls succeed, code that does not run
+  // still costs when it lies between what does.
+  struct Drop {
+    void operator()(const Error* error) const;
+  };
+  std::unique_ptr<const Error, Drop> error_;
 };
 
 template <class... Args>
-Status make_error(Code code, fmt::format_string<Args...> format, Args&&... args) {
+[[gnu::cold]] Status make_error(Code code, fmt::format_string<Args...> format, Args&&... args) {
   return {code, fmt::format(format, std::forward<Args>(args)...)};
 }
 
 // "TEXT: strerror (errno N)" with the errno given.
-Status system_error(int error, std::string_view what);
+[[gnu::cold]] Status system_error(int error, std::string_view what);
 
 template <class... Args>
-Status errno_error(fmt::format_string<Args...> format, Args&&... args) {
+[[gnu::cold]] Status errno_error(fmt::format_string<Args...> format, Args&&... args) {
   const int error = errno;
   return system_error(error, fmt::format(format, std::forward<Args>(args)...));
 }
@@ -122,9 +124,10 @@ Status caught(Function&& function) noexcept {
 }  // namespace rocenante
 
 // Returns the error of EXPRESSION (a Status) from the enclosing function.
-#define RCN_TRY(expression)                                                                    \
-  do {                                                                                         \
-    if (::rocenante::Status rcn_status_ = (expression); !rcn_status_.ok()) return rcn_status_; \
+#define RCN_TRY(expression)                                                             \
+  do {                                                                                  \
+    if (::rocenante::Status rcn_status_ = (expression); !rcn_status_.ok()) [[unlikely]] \
+      return rcn_status_;                                                               \
   } while (false)
 
 #define RCN_CONCAT_INNER(a, b) a##b
@@ -135,5 +138,6 @@ Status caught(Function&& function) noexcept {
   RCN_ASSIGN_NAMED(RCN_CONCAT(rcn_result_, __LINE__), target, expression)
 #define RCN_ASSIGN_NAMED(name, target, expression) \
   auto name = (expression);                        \
-  if (!name.ok()) return name.status();            \
+  if (!name.ok()) [[unlikely]]                     \
+    return name.status();                          \
   target = name.take()
