@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -177,6 +178,28 @@ TEST_CASE("ranks that only move when their descriptors wake them get everything 
     }
   }
   CHECK(std::equal(pair.low.outgoing(1), pair.low.outgoing(1) + kBytes, pair.high.slot(0, 1)));
+}
+
+TEST_CASE("a socket is watched while its rank sleeps and not while it looks") {
+  Pair pair;
+  const auto watched = [](int epoll) {
+    std::ifstream info("/proc/self/fdinfo/" + std::to_string(epoll));
+    int count = 0;
+    for (std::string line; std::getline(info, line);) count += line.starts_with("tfd:");
+    return count;
+  };
+  for (std::uint64_t epoch = 1; epoch <= 2; ++epoch) {
+    REQUIRE(pair.high.post(0, epoch, 0).ok());
+    const int epoll = pair.high.transport->wait_descriptor();
+    REQUIRE(epoll >= 0);
+    CHECK(watched(epoll) == 1);
+    REQUIRE(pair.low.post(1, epoch, 0).ok());
+    pollfd entry{epoll, POLLIN, 0};
+    REQUIRE(::poll(&entry, 1, 60'000) == 1);
+    REQUIRE(pair.high.transport->progress().ok());
+    CHECK(pair.high.signal(0, epoch) == epoch);
+    CHECK(watched(epoll) == 0);
+  }
 }
 
 TEST_CASE("no more than the window is sent to a peer that has not come") {

@@ -43,7 +43,7 @@ class Connection {
   // Nothing more will be sent; the other side sees the end once it has read everything.
   void finish_sending();
 
-  bool is_watched_for_room = false;  // bookkeeping of whoever sleeps on the connection
+  std::uint32_t watched = 0;  // for these events of epoll: bookkeeping of whoever sleeps on the connection
 
  private:
   // So little is sent in one piece with its header, which the kernel takes quicker than two.

@@ -19,7 +19,8 @@ namespace {
 
 using tcp::Connection;
 
-// With more peers than this, one look asks the kernel once for all of them.
+// With more peers than this, one look asks the kernel once for all of them. So few are watched only during
+// a sleep: what arrives at a watched socket costs the sender 0.2 us more.
 constexpr std::size_t kAskedOneByOne = 4;
 constexpr int kEventsAtOnce = 64;
 
@@ -48,7 +49,7 @@ class TcpTransport final : public Transport {
   Status add(std::uint32_t peer, net::SocketFd fd);
   Status receive(Connection& one);
   Status receive_ready(std::size_t at_most);
-  Status watch(int operation, Connection& one, std::uint32_t events);
+  Status watch(Connection& one, std::uint32_t events);
 
   TransportContext context_;
   std::unique_ptr<tcp::DataServer> server_;
@@ -56,6 +57,7 @@ class TcpTransport final : public Transport {
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank
   std::vector<Connection*> peers_;                        // those there are
   net::SocketFd epoll_;
+  bool watches_always_ = false;
   std::uint64_t own_epoch_ = 0;  // newest that was posted
   bool has_slept_ = false;       // since the last progress
 };
@@ -95,6 +97,9 @@ Status TcpTransport::stop_serving(net::Deadline deadline) {
     RCN_TRY(add(peer, std::move(fd)));
   }
   server_.reset();
+  watches_always_ = peers_.size() > kAskedOneByOne;
+  if (!watches_always_) return {};
+  for (Connection* const one : peers_) RCN_TRY(watch(*one, EPOLLIN));
   return {};
 }
 
@@ -111,7 +116,7 @@ Status TcpTransport::add(std::uint32_t peer, net::SocketFd fd) {
   connections_[peer] =
       std::make_unique<Connection>(std::move(fd), peer, inlet, context_.config->integer(Key::kTcpWindow));
   peers_.push_back(connections_[peer].get());
-  return watch(EPOLL_CTL_ADD, *peers_.back(), EPOLLIN);
+  return {};
 }
 
 Status TcpTransport::post(std::span<const Put> puts) {
@@ -131,10 +136,14 @@ Status TcpTransport::progress() {
     missing += one->completed() < own_epoch_ && !one->has_ended();
   }
   // After a sleep also those that are ahead of us, or what has woken us would do so again.
-  if (std::exchange(has_slept_, false)) return receive_ready(peers_.size());
-  if (missing > kAskedOneByOne) return receive_ready(kEventsAtOnce);
+  const bool has_slept = std::exchange(has_slept_, false);
+  if (watches_always_) {
+    if (has_slept) return receive_ready(peers_.size());
+    if (missing > kAskedOneByOne) return receive_ready(kEventsAtOnce);
+  }
   for (Connection* const one : peers_) {
-    if (one->completed() < own_epoch_ && !one->has_ended()) RCN_TRY(receive(*one));
+    if (has_slept && !watches_always_) RCN_TRY(watch(*one, 0));
+    if ((has_slept || one->completed() < own_epoch_) && !one->has_ended()) RCN_TRY(receive(*one));
   }
   return {};
 }
@@ -144,7 +153,7 @@ Status TcpTransport::receive(Connection& one) {
   // What has come opens the window. The caller may sleep next, and the peer's next bytes wait for ours.
   if (one.has_output()) one.flush();
   // The end of a connection stays readable for ever.
-  if (one.has_ended()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, one.fd(), nullptr);
+  if (one.has_ended() && status.ok()) status = watch(one, 0);
   return status;
 }
 
@@ -170,22 +179,24 @@ bool TcpTransport::drained() const {
   return true;
 }
 
-Status TcpTransport::watch(int operation, Connection& one, std::uint32_t events) {
+// For none: it is not watched.
+Status TcpTransport::watch(Connection& one, std::uint32_t events) {
+  if (one.watched == events) return {};
+  const int operation = one.watched == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
   epoll_event event{};
   event.events = events;
   event.data.ptr = &one;
   if (::epoll_ctl(epoll_.get(), operation, one.fd(), &event) != 0) return errno_error("epoll_ctl");
+  one.watched = events;
   return {};
 }
 
 int TcpTransport::wait_descriptor() {
   has_slept_ = true;
   for (Connection* const one : peers_) {
+    if (one->has_ended()) continue;
     const bool needs_room = one->has_output() && one->is_congested();
-    if (needs_room == one->is_watched_for_room || one->has_ended()) continue;
-    const std::uint32_t events = needs_room ? EPOLLIN | EPOLLOUT : EPOLLIN;
-    // A sleep is bounded, so the worst of a failure is that it lasts to its end.
-    one->is_watched_for_room = watch(EPOLL_CTL_MOD, *one, events).ok() && needs_room;
+    if (!watch(*one, needs_room ? EPOLLIN | EPOLLOUT : EPOLLIN).ok()) return -1;
   }
   return epoll_.get();
 }
