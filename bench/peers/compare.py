@@ -23,7 +23,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PEERS = {"openmpi": ("mpicc.openmpi", "mpirun.openmpi"), "mpich": ("mpicc.mpich", "mpirun.mpich"),
          "openmpi-bound": ("mpicc.openmpi", "mpirun.openmpi")}
-PEER_SECONDS = 300
 ATTEMPTS = 3
 # What the project owes on such a machine: our time over the better peer's, by transport, ranks and bytes.
 BARS = {
@@ -72,15 +71,15 @@ def peer_command(name, program, ranks, transport, iterations, warmup, sizes):
     return command + [program, str(iterations), str(warmup)] + [str(size) for size in sizes]
 
 
-def output_of_peer(name, command, transport):
+def output_of_peer(name, command, transport, seconds):
     """What it prints. One that hangs, as MPICH over tcp does now and then, is started again, and it is said."""
     for _ in range(ATTEMPTS):
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env=environment(transport)) as running:
             try:
-                out, errors = running.communicate(timeout=PEER_SECONDS)
+                out, errors = running.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
-                print(f"compare.py: {name} did not end in {PEER_SECONDS} s and is started again", file=sys.stderr)
+                print(f"compare.py: {name} did not end in {seconds} s and is started again", file=sys.stderr)
                 running.terminate()  # mpirun ends its ranks
                 try:
                     running.wait(timeout=10)
@@ -93,8 +92,9 @@ def output_of_peer(name, command, transport):
     sys.exit(f"compare.py: {name} hangs")
 
 
-def run_peer(name, program, ranks, transport, iterations, warmup, sizes):
-    out = output_of_peer(name, peer_command(name, program, ranks, transport, iterations, warmup, sizes), transport)
+def run_peer(args, name, program, sizes):
+    command = peer_command(name, program, args.ranks, args.transport, args.iterations, args.warmup, sizes)
+    out = output_of_peer(name, command, args.transport, args.peer_seconds)
     result = {}
     for line in out.splitlines():
         bytes_, p50, wrong = line.split()
@@ -134,6 +134,8 @@ def main():
     parser.add_argument("--sizes", default="8,64,1024,16384,49152,262144,1048576")
     parser.add_argument("--peers", default="openmpi,mpich", help="comma list; MPICH does not yield and takes "
                         "milliseconds a call with more ranks than processors, so leave it out there")
+    parser.add_argument("--peer-seconds", type=int, default=300, help="a peer's run that takes longer is taken for one "
+                        "that hangs, and started again")
     parser.add_argument("--binary", default=os.path.join(ROOT, "build", "release", "bin", "rocenante"))
     args = parser.parse_args()
     sizes = [int(size) for size in args.sizes.split(",")]
@@ -149,8 +151,7 @@ def main():
                 if name == "ours":
                     cells[name] = run_ours(args.binary, args.ranks, args.transport, args.iterations, args.warmup, sizes)
                 else:
-                    cells[name] = run_peer(name, programs[name], args.ranks, args.transport, args.iterations, args.warmup,
-                                           sizes)
+                    cells[name] = run_peer(args, name, programs[name], sizes)
             rounds.append(cells)
     report(args, names, sizes, rounds)
 
