@@ -187,6 +187,7 @@ class Communicator final : private ControlListener {
   };
   template <class Work>
   CallPlan<Work> plan(const CollectiveCall& call) const;
+  HostReduction reduction_of(const CollectiveCall& call) const;
   Path path_of(std::uint64_t bytes, bool in_line, std::uint64_t piece_bytes) const;
   bool takes_two_rounds(const CollectiveCall& call) const;
   // Most bytes of one block that one round moves where blocks are sent; 0 if a slot is too small.

@@ -87,29 +87,31 @@ bool Communicator::takes_two_rounds(const CollectiveCall& call) const {
   return call.count * reduce::element_size(call.type) >= two_round_bytes_;
 }
 
+HostReduction Communicator::reduction_of(const CollectiveCall& call) const {
+  const bool custom = is_custom(call.op);
+  const auto type = static_cast<std::size_t>(call.type);
+  const auto op = custom ? static_cast<std::size_t>(reduce::Operator::kSum) : std::size_t{call.op};
+  HostReduction work{kernels_->reduce[type][op],      nullptr, kernels_->copy, {},
+                     reduce::element_size(call.type), ranks_,  inputs_.data()};
+  if (custom) {
+    work.scale = kernels_->scale[type];
+    work.scalar = call.scalar;
+  }
+  return work;
+}
+
 // Decides by what all ranks share alone (protocol rule 7): sizes, type, operator and agreed settings. Where
 // our own puts are read from is nobody else's business.
 template <>
 Communicator::CallPlan<HostReduction> Communicator::plan(const CollectiveCall& call) const {
-  const std::uint64_t element = reduce::element_size(call.type);
-  const std::uint64_t bytes = call.count * element;
+  const std::uint64_t bytes = call.count * reduce::element_size(call.type);
   const bool custom = is_custom(call.op);
-  const auto type = static_cast<std::size_t>(call.type);
-  const auto op = custom ? static_cast<std::size_t>(reduce::Operator::kSum) : std::size_t{call.op};
   const bool in_line = bytes <= protocol::kInlineBytes && !custom;
-  CallPlan<HostReduction> plan{
-      protocol::Exchange{
-          call.input, call.output, bytes, piece_bytes_,
-          call_tag(Collective::kAllReduce, call.type, custom ? kPreMulSumTag : call.op, 0, call.count),
-          in_line, false, puts_from_input_ && !custom && call.input != call.output},
-      HostReduction{
-          kernels_->reduce[type][op], nullptr, kernels_->copy, {}, element, ranks_, inputs_.data()},
-      path_of(bytes, in_line, piece_bytes_)};
-  if (custom) {
-    plan.work.scale = kernels_->scale[type];
-    plan.work.scalar = call.scalar;
-  }
-  return plan;
+  return {protocol::Exchange{
+              call.input, call.output, bytes, piece_bytes_,
+              call_tag(Collective::kAllReduce, call.type, custom ? kPreMulSumTag : call.op, 0, call.count),
+              in_line, false, puts_from_input_ && !custom && call.input != call.output},
+          reduction_of(call), path_of(bytes, in_line, piece_bytes_)};
 }
 
 template <>
@@ -128,10 +130,7 @@ Communicator::CallPlan<HostTwoRound> Communicator::plan(const CollectiveCall& ca
 template <>
 Communicator::CallPlan<HostShape> Communicator::plan(const CollectiveCall& call) const {
   const bool custom = is_custom(call.op);
-  const auto type = static_cast<std::size_t>(call.type);
-  const auto op = custom ? static_cast<std::size_t>(reduce::Operator::kSum) : std::size_t{call.op};
-  const std::uint64_t element = reduce::element_size(call.type);
-  const std::uint64_t block = call.count * element;
+  const std::uint64_t block = call.count * reduce::element_size(call.type);
   const std::uint64_t bytes = sends_blocks(call.collective) ? block * ranks_ : block;
   const std::uint64_t piece = sends_blocks(call.collective) ? chunk_bytes() * ranks_ : piece_bytes_;
   const bool in_line = bytes <= protocol::kInlineBytes && !custom;
@@ -141,22 +140,14 @@ Communicator::CallPlan<HostShape> Communicator::plan(const CollectiveCall& call)
   const bool is_output_shorter = call.collective == Collective::kReduceScatter ||
                                  (call.collective == Collective::kReduce && rank_ != call.root);
   if (is_output_shorter) output = const_cast<void*>(call.input);  // written by nobody: the combiner knows
-  CallPlan<HostShape> plan{
-      protocol::Exchange{
-          input, output, bytes, piece,
-          call_tag(call.collective, call.type, custom ? kPreMulSumTag : call.op, call.root, call.count),
-          in_line, false, false, sends_blocks(call.collective)},
-      HostShape{
-          HostReduction{
-              kernels_->reduce[type][op], nullptr, kernels_->copy, {}, element, ranks_, inputs_.data()},
-          call.collective, rank_, call.root, static_cast<const unsigned char*>(call.input),
-          static_cast<unsigned char*>(call.output), block, static_cast<const unsigned char*>(output)},
-      path_of(bytes, in_line, piece)};
-  if (custom) {
-    plan.work.reduction.scale = kernels_->scale[type];
-    plan.work.reduction.scalar = call.scalar;
-  }
-  return plan;
+  return {protocol::Exchange{
+              input, output, bytes, piece,
+              call_tag(call.collective, call.type, custom ? kPreMulSumTag : call.op, call.root, call.count),
+              in_line, false, false, sends_blocks(call.collective)},
+          HostShape{reduction_of(call), call.collective, rank_, call.root,
+                    static_cast<const unsigned char*>(call.input), static_cast<unsigned char*>(call.output),
+                    block, static_cast<const unsigned char*>(output)},
+          path_of(bytes, in_line, piece)};
 }
 
 template <class Combiner>
