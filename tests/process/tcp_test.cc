@@ -93,18 +93,46 @@ struct Pair {
   Node high;
 };
 
-// Rank 1's transport and, in the test's hands, the authenticated connection of its rank 0.
-struct Wire {
-  Wire() : settings(config()), key(net::random_key()), node(1, 2, key, settings) {
-    fd = net::connect_to(node.address(), patience()).take();
-    REQUIRE(net::handshake_client(fd.get(), key, net::Identity{"tcp", 0, ""}, patience()).ok());
-    std::array<std::byte, 2> taken_in{};
-    REQUIRE(net::receive_all(fd.get(), taken_in, patience(), "server").ok());
-    REQUIRE(node.transport->connect(0, node.blob, patience(), nullptr).ok());
+// The highest rank's transport, which has posted epoch 1, and, in the test's hands, the authenticated
+// connections of those below it.
+struct Wires {
+  explicit Wires(std::uint32_t below)
+      : settings(config()), key(net::random_key()), node(below, below + 1, key, settings) {
+    for (std::uint32_t rank = 0; rank < below; ++rank) {
+      fds.push_back(net::connect_to(node.address(), patience()).take());
+      REQUIRE(net::handshake_client(fds[rank].get(), key, net::Identity{"tcp", rank, ""}, patience()).ok());
+      std::array<std::byte, 2> taken_in{};
+      REQUIRE(net::receive_all(fds[rank].get(), taken_in, patience(), "server").ok());
+      REQUIRE(node.transport->connect(rank, node.blob, patience(), nullptr).ok());
+    }
     REQUIRE(node.transport->stop_serving(patience()).ok());
-    REQUIRE(node.post(0, 1, 0).ok());
+    for (std::uint32_t rank = 0; rank < below; ++rank) REQUIRE(node.post(rank, 1, 0).ok());
   }
-  void send(std::string_view bytes) { REQUIRE(net::send_all(fd.get(), bytes, patience(), "node").ok()); }
+  void send(std::uint32_t rank, std::string_view bytes) {
+    REQUIRE(net::send_all(fds[rank].get(), bytes, patience(), "node").ok());
+  }
+  // Sleeps until something is there, and looks at it.
+  void sleep() {
+    pollfd entry{node.transport->wait_descriptor(), POLLIN, 0};
+    REQUIRE(::poll(&entry, 1, 60'000) == 1);
+    REQUIRE(node.transport->progress().ok());
+  }
+  // Whether there would be nothing to wake it.
+  bool would_sleep() {
+    pollfd entry{node.transport->wait_descriptor(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) == 0;
+  }
+  Config settings;
+  net::SecretKey key;
+  Node node;
+  std::vector<net::SocketFd> fds;
+};
+
+// The same with rank 0 alone below.
+struct Wire : Wires {
+  Wire() : Wires(1) {}
+  void send(std::string_view bytes) { Wires::send(0, bytes); }
+  void close() { fds[0].reset(); }
   // What the transport says once it has read what was sent, or success when nothing comes of it.
   Status outcome() {
     const Deadline limit = patience();
@@ -114,10 +142,6 @@ struct Wire {
     }
     return make_error(Code::kTimeout, "nothing happened");
   }
-  Config settings;
-  net::SecretKey key;
-  Node node;
-  net::SocketFd fd;
 };
 
 std::string header(std::uint64_t bytes, std::uint64_t epoch) {
@@ -202,6 +226,31 @@ TEST_CASE("a socket is watched while its rank sleeps and not while it looks") {
   }
 }
 
+TEST_CASE("whatever comes ends a sleep once, of few peers and of many") {
+  for (const std::uint32_t peers : {1U, 4U, 5U, 9U}) {
+    CAPTURE(peers);
+    Wires wires(peers);
+    CHECK(wires.would_sleep());
+    REQUIRE(wires.node.transport->progress().ok());
+    for (std::uint32_t rank = 0; rank < peers; ++rank) {
+      wires.send(rank, header(0, 1));
+      while (wires.node.signal(rank, 1) != 1) wires.sleep();
+      CHECK(wires.would_sleep());
+    }
+    // Of the next round, which is not needed yet, and in two parts.
+    wires.send(0, header(0, 2).substr(0, 10));
+    wires.sleep();
+    CHECK(wires.would_sleep());
+    wires.send(0, header(0, 2).substr(10));
+    while (wires.node.signal(0, 2) != 2) wires.sleep();
+    CHECK(wires.would_sleep());
+    // The end, which stays readable for ever.
+    wires.fds[peers - 1].reset();
+    while (wires.node.transport->connection(peers - 1).ok()) wires.sleep();
+    CHECK(wires.would_sleep());
+  }
+}
+
 TEST_CASE("no more than the window is sent to a peer that has not come") {
   Pair pair;
   constexpr std::uint64_t kBytes = 1 << 20;
@@ -252,7 +301,7 @@ TEST_CASE("the end of a connection is a state of the peer and no error by itself
   Wire wire;
   SECTION("between frames, with the last one still to be read") {
     wire.send(header(3, 1) + "abc");
-    wire.fd.reset();
+    wire.close();
     CHECK(wire.outcome().ok());
     CHECK(wire.node.signal(0, 1) == 1);
     REQUIRE(wire.node.post(0, 2, 100).ok());
@@ -263,7 +312,7 @@ TEST_CASE("the end of a connection is a state of the peer and no error by itself
   }
   SECTION("inside a frame") {
     wire.send(header(3, 1) + "ab");
-    wire.fd.reset();
+    wire.close();
     CHECK(wire.outcome().ok());
     CHECK(wire.node.signal(0, 1) == 0);
     CHECK(wire.node.transport->connection(0).text() == "rank 0 closed its data connection inside a frame");
@@ -274,7 +323,7 @@ TEST_CASE("posting to a peer that is gone neither fails nor stays pending") {
   Wire wire;
   wire.send(header(0, 1));
   CHECK(wire.outcome().ok());
-  wire.fd.reset();
+  wire.close();
   const Deadline limit = patience();
   // Large, so that the socket cannot take it all.
   REQUIRE(wire.node.post(0, 2, std::uint64_t{1} << 20).ok());
