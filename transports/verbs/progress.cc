@@ -37,7 +37,8 @@ const char* advice(ibv_wc_status status) {
 }  // namespace
 
 Status VerbsTransport::progress() {
-  RCN_TRY(poll_failure_);
+  if (!poll_failure_.ok()) [[unlikely]]
+    return poll_failure_;
   for (const auto& adapter : adapters_) {
     if (adapter->pending != 0 || settings_.immediate) RCN_TRY(poll(*adapter));
   }
