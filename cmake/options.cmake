@@ -3,6 +3,7 @@
 
 option(ROCENANTE_WERROR "Treat warnings as errors" ON)
 set(ROCENANTE_SANITIZE "" CACHE STRING "Sanitizers: empty, 'address,undefined' or 'thread'")
+option(ROCENANTE_PCH "Precompile the headers that most files include" OFF)
 set(ROCENANTE_LANE "release" CACHE STRING "Prefix of this build's test names")
 option(ROCENANTE_PACKAGE "Lay files out as Debian packages want them, for cpack" OFF)
 set(ROCENANTE_VERBS AUTO CACHE STRING "RDMA transport: AUTO (where libibverbs' headers are), ON or OFF")
@@ -26,9 +27,12 @@ set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # So much it must be allowed for sources that are compiled with precompiled headers.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  if(ROCENANTE_PCH)
+    # Else it caches nothing that includes them.
+    list(PREPEND CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros)
+  endif()
 endif()
 
 # rocenante_settings: what every target of ours is compiled with.
