@@ -219,10 +219,12 @@ class Communicator final : private ControlListener {
   void on_abort(std::uint32_t from, std::uint64_t word, std::string_view text) override;
   void on_control_lost(std::string_view how) override;
   void on_beat() override;
-  void note_absence(std::uint32_t rank, std::string text);
+  void note_absence(std::uint32_t rank, bool without_goodbye, std::string text);
   std::string why_lost(std::uint32_t peer);
   bool misses(std::uint32_t peer, std::uint64_t epoch, std::uint32_t missing);
   bool is_silent(std::uint32_t peer) const;  // for as long as makes suspect
+  bool has_lost_rank_0() const;
+  std::string describe_silence(std::uint32_t peer) const;
   void wake_own_thread();
   // Makes what the device has found wrong the communicator's error. Any thread.
   void look_at_device();
@@ -293,6 +295,7 @@ class Communicator final : private ControlListener {
   // Peers that are gone or have left: written by the monitor thread, text before flag.
   struct Absence {
     std::atomic<bool> absent{false};
+    bool without_goodbye = false;
     std::string text;
   };
   std::unique_ptr<Absence[]> absences_;  // [ranks]

@@ -144,12 +144,25 @@ void Communicator::look_after(Operation& operation, std::uint64_t waited_ns) {
   }
   if (waited_ns < suspect_ns_ || !is_silent(missing)) return;
   abort({protocol::AbortReason::kSuspect, missing, epoch},
-        make_error(Code::kRemoteError, "rank {} has been silent for {:.0f} s: {}", missing,
-                   static_cast<double>(suspect_ns_) / 1e9, describe_wait(epoch, missing)));
+        make_error(Code::kRemoteError, "{}: {}", describe_silence(missing), describe_wait(epoch, missing)));
+}
+
+std::string Communicator::describe_silence(std::uint32_t peer) const {
+  const std::string cut_off =
+      peer != 0 && has_lost_rank_0()
+          ? fmt::format(" (rank 0 {}, and nobody is heard without it)", absences_[0].text)
+          : std::string();
+  return fmt::format("rank {} has been silent for {:g} s{}", peer, static_cast<double>(suspect_ns_) / 1e9,
+                     cut_off);
+}
+
+bool Communicator::has_lost_rank_0() const {
+  return absences_[0].absent.load(std::memory_order_acquire) && absences_[0].without_goodbye;
 }
 
 // Peers are heard by this process's monitor, and through rank 0: after a pause of either their silence says
-// nothing. Heartbeats come at least four times within the time of suspicion.
+// nothing. Unless rank 0 has died: then no later call can succeed, and waiting longer for one whom nobody
+// will hear again gains nothing. Heartbeats come at least four times within the time of suspicion.
 bool Communicator::is_silent(std::uint32_t peer) const {
   const std::uint64_t now = monotonic_ns();
   const auto silent_for = [&](std::uint32_t rank) {
@@ -157,14 +170,15 @@ bool Communicator::is_silent(std::uint32_t peer) const {
     return now > heard ? now - heard : 0;
   };
   if (silent_for(rank_) >= suspect_ns_ / 2) return false;
-  if (peer != 0 && silent_for(0) >= suspect_ns_ / 2) return false;
+  if (peer != 0 && silent_for(0) >= suspect_ns_ / 2 && !has_lost_rank_0()) return false;
   return silent_for(peer) >= suspect_ns_;
 }
 
-void Communicator::note_absence(std::uint32_t rank, std::string text) {
+void Communicator::note_absence(std::uint32_t rank, bool without_goodbye, std::string text) {
   if (rank >= ranks_ || rank == rank_) return;
   Absence& absence = absences_[rank];
   if (absence.absent.load(std::memory_order_relaxed)) return;  // the monitor thread alone writes
+  absence.without_goodbye = without_goodbye;
   absence.text = std::move(text);
   // Release: text before flag, flag before count.
   absence.absent.store(true, std::memory_order_release);
@@ -178,11 +192,11 @@ void Communicator::note_absence(std::uint32_t rank, std::string text) {
 
 void Communicator::on_gone(std::uint32_t rank, std::string_view how) {
   log_info(rank_, "rank {} is gone: {}", rank, how);
-  note_absence(rank, fmt::format("is gone ({})", how));
+  note_absence(rank, true, fmt::format("is gone ({})", how));
 }
 
 void Communicator::on_left(std::uint32_t rank) {
-  note_absence(rank, "has left the communicator");
+  note_absence(rank, false, "has left the communicator");
 }
 
 void Communicator::on_abort(std::uint32_t from, std::uint64_t word, std::string_view text) {

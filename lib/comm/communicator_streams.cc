@@ -169,8 +169,7 @@ Status Communicator::describe_failure(const DeviceFailure& failure) const {
       // The launch has acquired the news and the host has acquired the launch's word: the text is there.
       return make_error(Code::kRemoteError, "{}: needed by {}", losses_[peer], wait);
     case protocol::AbortReason::kSuspect:
-      return make_error(Code::kRemoteError, "rank {} has been silent for {:.0f} s: {}", peer,
-                        static_cast<double>(suspect_ns_) / 1e9, wait);
+      return make_error(Code::kRemoteError, "{}: {}", describe_silence(peer), wait);
     default:
       return make_error(Code::kTimeout, "rank {} did not come within {:.3f} s: {}{}", peer,
                         static_cast<double>(record.epoch == 1 ? first_timeout_ns_ : timeout_ns_) / 1e9,

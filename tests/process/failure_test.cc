@@ -298,6 +298,30 @@ TEST_CASE("While rank 0 is silent, nobody is suspected for what it does not pass
   }
 }
 
+TEST_CASE("A peer that stays away is given up when rank 0, through which it would be heard, has died",
+          "[processes]") {
+  const SharedBoard board;
+  std::vector<Process> processes =
+      start_processes(3, "ROCENANTE_SUSPECT_S=1;ROCENANTE_HEARTBEAT_S=0.1", [&](Rank& self) -> std::string {
+        if (std::string error = sum_once(self, 1.0f); !error.empty()) return error;
+        ++board->ready;
+        if (self.rank() == 1) wait_until(board->go, 1);
+        return sum_once(self, 1.0f);
+      });
+  wait_until(board->ready, 3);
+  std::this_thread::sleep_for(200ms);  // rank 0 signals and waits; killed sooner it is what rank 2 misses
+  ::kill(processes[0].pid, SIGKILL);
+  (void)wait_for(processes[0], kPatience);
+  const Ended waiting = wait_for(processes[2], kPatience);
+  INFO(waiting.text);
+  REQUIRE(waiting.code == 1);
+  REQUIRE(waiting.text.find("rank 0 is gone") != std::string::npos);
+  const bool was_missed = waiting.text.find("needed by") != std::string::npos;
+  REQUIRE((was_missed || waiting.text.find("rank 1 has been silent for 1 s") != std::string::npos));
+  board->go = 1;
+  REQUIRE(wait_for(processes[1], kPatience).exited);  // it has everybody's signal
+}
+
 TEST_CASE("With standard descriptors closed the library takes none of their numbers", "[processes]") {
   std::vector<Process> processes = start_processes(
       2, "",
