@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/log.h"
 #include "lib/net/interfaces.h"
 #include "lib/net/socket.h"
 #include "lib/net/wire.h"
@@ -69,6 +70,7 @@ Result<std::string> TcpTransport::open(const TransportContext& context) {
   if (!epoll_) return errno_error("epoll_create1");
   RCN_ASSIGN(const net::Interface interface, net::configured_interface(*context.config));
   RCN_ASSIGN(server_, tcp::DataServer::start(interface.address, *context.key, context.rank, context.ranks));
+  log_info(context.rank, "tcp: data connections use {} ({})", interface.name, server_->address().text());
   net::WireWriter blob;
   net::append_address(server_->address(), &blob);
   return blob.take();
