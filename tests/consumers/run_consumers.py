@@ -123,6 +123,15 @@ class Consumers(unittest.TestCase):
     def test_a_build_folder_by_pkg_config(self):
         self.by_pkg_config(options.build / "lib", "build-pkg-config")
 
+    def test_a_build_folder_works_where_it_is_copied_to(self):
+        copy = self.folder / "copied"
+        for part in ("bin/rocenante", "lib/librocenante.so.1"):
+            (copy / part).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(options.build / part, copy / part)
+        loaded = run(copy / "bin" / "rocenante", LD_TRACE_LOADED_OBJECTS="1")
+        self.assertIn(f"librocenante.so.1 => {copy}/bin/../lib/librocenante.so.1 ", loaded)
+        self.assertIn(options.version, run(copy / "bin" / "rocenante", "--version"))
+
     def test_another_version_is_not_taken(self):
         source = self.folder / "wrong-version"
         source.mkdir()
