@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 
+#include "lib/base/config.h"
 #include "lib/net/socket.h"
 
 namespace rocenante::net {
@@ -169,6 +170,10 @@ Result<ParsedAddress> parse_address(std::string_view text, int family) {
   const std::string host_text(host);
   const bool is_numeric = resolve(host_text, family, AI_NUMERICHOST, &list) == 0;
   if (!is_numeric) {
+    if (family != AF_UNSPEC && resolve(host_text, AF_UNSPEC, AI_NUMERICHOST, &list) == 0) {
+      return syntax_error(text, fmt::format("{} allows {} alone", config_row(Key::kSocketFamily).name,
+                                            family == AF_INET ? "AF_INET" : "AF_INET6"));
+    }
     if (bracketed) return syntax_error(text, fmt::format("'{}' is not an IPv6 address", host));
     const int reason = resolve(host_text, family, 0, &list);
     if (reason != 0 || !list) {

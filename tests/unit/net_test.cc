@@ -85,6 +85,11 @@ TEST_CASE("addresses are read and written", "[net]") {
     CHECK(read_address(&reader) == parsed.value().address);
     CHECK(reader.complete());
   }
+  const std::string none_of_v6 = parse_address("[::1]:1", AF_INET).status().text();
+  CHECK(none_of_v6.find("'[::1]:1'") != std::string::npos);
+  CHECK(none_of_v6.find("ROCENANTE_SOCKET_FAMILY allows AF_INET alone") != std::string::npos);
+  const std::string none_of_v4 = parse_address("127.0.0.1:1", AF_INET6).status().text();
+  CHECK(none_of_v4.find("ROCENANTE_SOCKET_FAMILY allows AF_INET6 alone") != std::string::npos);
   CHECK(parse_address("127.9.9.9:1").value().address.is_loopback());
   CHECK_FALSE(parse_address("128.0.0.1:1").value().address.is_loopback());
   CHECK(parse_address("[::1]:1").value().address.is_loopback());
