@@ -144,7 +144,7 @@ Status TcpTransport::progress() {
     if (missing > kAskedOneByOne) return receive_ready(kEventsAtOnce);
   }
   for (Connection* const one : peers_) {
-    if (has_slept && !watches_always_) RCN_TRY(watch(*one, 0));
+    if (has_slept) RCN_TRY(watch(*one, 0));
     if ((has_slept || one->completed() < own_epoch_) && !one->has_ended()) RCN_TRY(receive(*one));
   }
   return {};
